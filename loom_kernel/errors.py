@@ -1,0 +1,296 @@
+"""Every error of the package: one root, one class a situation, a sentence that says what to do next.
+
+Errors keep their arguments in ``args`` so that they survive pickling and the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+class LoomError(Exception):
+    """Root of all errors raised by loom-kernel."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: our sentence, without the frames of our own package."""
+        lines = str(self).splitlines() or [""]
+        return [f"{type(self).__name__}: {lines[0]}", *lines[1:]]
+
+
+# ---------------------------------------------------------------- defining and calling
+
+
+class DefinitionError(LoomError, TypeError):
+    """A workflow or step is written in a way that cannot work."""
+
+
+class InputError(LoomError, ValueError):
+    """Inputs do not fit a workflow; every problem is listed, one a line."""
+
+    def __init__(self, workflow: str, problems: Sequence[str]) -> None:
+        super().__init__(workflow, list(problems))
+        self.workflow, self.problems = workflow, list(problems)
+
+    def __str__(self) -> str:
+        n = len(self.problems)
+        head = f"workflow {self.workflow!r}: {n} problem{'s' if n != 1 else ''} with the inputs"
+        return "\n".join([head, *(f"  - {p}" for p in self.problems)])
+
+
+class OutputError(LoomError, ValueError):
+    """What a workflow body returned does not fit its declared outputs."""
+
+    def __init__(self, workflow: str, problems: Sequence[str]) -> None:
+        super().__init__(workflow, list(problems))
+        self.workflow, self.problems = workflow, list(problems)
+
+    def __str__(self) -> str:
+        return "\n".join([f"workflow {self.workflow!r}: its output does not fit", *(f"  - {p}" for p in self.problems)])
+
+
+class UnknownWorkflowError(LoomError, LookupError):
+    """No workflow of that name is defined in this process."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(name, sorted(known))
+        self.name, self.known = name, sorted(known)
+
+    def __str__(self) -> str:
+        known = ", ".join(self.known) if self.known else "none yet; run the cell that defines it"
+        return f"no workflow named {self.name!r} here. Known: {known}"
+
+
+class ValueNotStorableError(LoomError, TypeError):
+    """A value cannot be kept in the journal.
+
+    Args:
+        path: where in the value, e.g. ``"result['rows'][3].conn"``.
+        kind: the type's name.
+        hint: what to do.
+    """
+
+    def __init__(self, path: str, kind: str, hint: str) -> None:
+        super().__init__(path, kind, hint)
+        self.path, self.kind, self.hint = path, kind, hint
+
+    def __str__(self) -> str:
+        return f"{self.path} is a {self.kind}, which the journal cannot keep. {self.hint}"
+
+
+class UnhashableArgumentError(LoomError, TypeError):
+    """A step's argument has no content that identifies it."""
+
+    def __init__(self, step: str, parameter: str, kind: str) -> None:
+        super().__init__(step, parameter, kind)
+        self.step, self.parameter, self.kind = step, parameter, kind
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step!r}: argument {self.parameter!r} is a {self.kind}, which has no content to identify the call by. "
+            f'Leave it out with @step(ignore=("{self.parameter}",)), or give an identity with @step(key=lambda {self.parameter}, **_: ...).'
+        )
+
+
+class MutatedArgumentError(LoomError):
+    """A step changed one of its arguments in place."""
+
+    def __init__(self, step: str, parameter: str) -> None:
+        super().__init__(step, parameter)
+        self.step, self.parameter = step, parameter
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step!r} changed its argument {self.parameter!r} in place; after a restart that change would be missing. "
+            "Return the changed value instead, or allow it with @step(mutates=True)."
+        )
+
+
+# ---------------------------------------------------------------- inside a run
+
+
+class FatalError(LoomError):
+    """Raised by a step to say that trying again is of no use."""
+
+
+class RetryableError(LoomError):
+    """Raised by a step to ask for another try.
+
+    Args:
+        retry_after_s: seconds to wait before it; ``None`` leaves it to the policy.
+    """
+
+    def __init__(self, *args: Any, retry_after_s: float | None = None) -> None:
+        super().__init__(*args)
+        self.retry_after_s = retry_after_s
+
+
+class StepTimeout(LoomError, TimeoutError):
+    """An attempt took longer than its ``timeout_s``."""
+
+    def __init__(self, step: str, timeout_s: float) -> None:
+        super().__init__(step, timeout_s)
+        self.step, self.timeout_s = step, timeout_s
+
+    def __str__(self) -> str:
+        return f"step {self.step!r} took longer than {self.timeout_s:g} s"
+
+
+class StepFailed(LoomError):
+    """A step failed with an error that cannot be rebuilt here; the same class is raised live and replayed.
+
+    Args:
+        step: its name.
+        kind: the original exception's class, as ``module.Name``.
+        message: its text.
+    """
+
+    def __init__(self, step: str, kind: str, message: str) -> None:
+        super().__init__(step, kind, message)
+        self.step, self.kind, self.message = step, kind, message
+
+    def __str__(self) -> str:
+        return f"step {self.step!r} failed with {self.kind}: {self.message}"
+
+
+class ChildWorkflowError(LoomError):
+    """A child workflow failed, was killed or was cancelled from outside."""
+
+    def __init__(self, workflow: str, status: str, message: str) -> None:
+        super().__init__(workflow, status, message)
+        self.workflow, self.status, self.message = workflow, status, message
+
+    def __str__(self) -> str:
+        return f"child workflow {self.workflow!r} {self.status}: {self.message}"
+
+
+class ParallelFailure(LoomError):
+    """Some branches of ``ctx.parallel(..., fail_fast=False)`` failed.
+
+    Args:
+        errors: the branches' exceptions, in branch order.
+        partial_results: one entry a branch, ``None`` where it failed.
+    """
+
+    def __init__(self, errors: Sequence[BaseException], partial_results: Sequence[Any]) -> None:
+        super().__init__(list(errors), list(partial_results))
+        self.errors, self.partial_results = list(errors), list(partial_results)
+
+    def __str__(self) -> str:
+        first = self.errors[0]
+        return f"{len(self.errors)} of {len(self.partial_results)} branches failed; the first with {type(first).__name__}: {first}"
+
+
+class WorkflowExit(BaseException):
+    """``ctx.exit`` on its way out of the body. Not an ``Exception``, so that ``except Exception`` lets it pass."""
+
+
+# ---------------------------------------------------------------- waiting for a run
+
+
+class RunError(LoomError):
+    """A run did not end well. ``result`` is its :class:`~loom_kernel.RunResult` where there is one."""
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message, result)
+        self.message, self.result = message, result
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RunFailed(RunError):
+    """The run failed or is blocked."""
+
+
+class RunStopped(RunError):
+    """The run was paused, or cancelled or killed from outside."""
+
+
+class NeedsAnswer(RunError):
+    """A question is open and nobody is there to answer it; the run goes on waiting."""
+
+
+class WouldBlock(LoomError, RuntimeError):
+    """A blocking call on the thread that runs workflows; the awaitable twin is named."""
+
+    def __init__(self, name: str, twin: str) -> None:
+        super().__init__(name, twin)
+        self.name, self.twin = name, twin
+
+    def __str__(self) -> str:
+        return f"{self.name} would block the thread that runs all workflows; use `await {self.twin}` here"
+
+
+class UnknownRunError(LoomError, LookupError):
+    """No run with that id, or several that begin with it."""
+
+    def __init__(self, run_id: str, candidates: Iterable[str] = ()) -> None:
+        super().__init__(run_id, list(candidates))
+        self.run_id, self.candidates = run_id, list(candidates)
+
+    def __str__(self) -> str:
+        if self.candidates:
+            return f"{self.run_id!r} begins {len(self.candidates)} run ids: {', '.join(self.candidates[:5])}. Write more of it."
+        return f"no run {self.run_id!r} in this project's journal; `%loom runs` lists them"
+
+
+class AnswerError(LoomError, ValueError):
+    """An answer does not fit its question, or the question is not open."""
+
+
+class ResumeError(LoomError):
+    """A run cannot be resumed as asked; the sentence says why and what can be done."""
+
+
+# ---------------------------------------------------------------- storage
+
+
+class JournalError(LoomError):
+    """Base of what can go wrong with the journal; catch this for all of it."""
+
+
+class StorageConfigError(JournalError, ValueError):
+    """The journal's settings are wrong."""
+
+
+class StorageUnavailableError(JournalError):
+    """The journal cannot be read or written now. Never answered by switching to memory.
+
+    Args:
+        message: what happened and what to do.
+        location: the folder or address.
+    """
+
+    def __init__(self, message: str, location: str | None = None) -> None:
+        super().__init__(message, location)
+        self.message, self.location = message, location
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StaleLeaseError(JournalError):
+    """Another worker holds the run now; this one's write was not kept."""
+
+    def __init__(self, run_id: str, holder: str | None = None) -> None:
+        super().__init__(run_id, holder)
+        self.run_id, self.holder = run_id, holder
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} is held by {self.holder or 'another worker'} now; nothing was written"
+
+
+class JournalCasConflictError(JournalError):
+    """``expect_seq`` did not match; nothing was written."""
+
+    def __init__(self, run_id: str, expected: int, actual: int) -> None:
+        super().__init__(run_id, expected, actual)
+        self.run_id, self.expected, self.actual = run_id, expected, actual
+
+    def __str__(self) -> str:
+        return f"run {self.run_id}: expected its latest event to be {self.expected}, it is {self.actual}; nothing was written"
+
+
+class SqlError(LoomError, ValueError):
+    """A query was refused or failed; the sentence says which tables there are when a name is wrong."""

@@ -1,0 +1,369 @@
+"""Every event of a run, past participle, frozen: the language the whole package speaks.
+
+An event is stored as one row: its ``type``, the node it is about (``node_id``, beside the payload) and its fields as a
+JSON object. Fields are only ever added, with a default; a field that is gone stays gone. ``Raw`` fields hold values as
+:mod:`loom_kernel.codec` encoded them, so that reading history never imports a user's class.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec import Raw
+
+NULL = Raw(b"null")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of all events."""
+
+    type: ClassVar[str]
+
+
+class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a traceback, the person's own code only."""
+
+    file: str
+    line: int
+    name: str
+    text: str = ""
+
+
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An exception as the journal keeps it.
+
+    ``type`` is ``module:QualName``; ``args`` holds the encoded constructor arguments where they could be kept,
+    ``state`` the encoded instance ``__dict__``.
+    """
+
+    type: str
+    message: str
+    args: Raw | None = None
+    state: Raw | None = None
+    frames: list[Frame] = []
+    notes: list[str] = []
+    cause: ErrorRecord | None = None
+
+
+# ---------------------------------------------------------------- the run
+
+
+class RunCreated(Event):
+    """The run exists. Always ``seq`` 1. ``inputs`` maps names to encoded values; secret ones are digests."""
+
+    type: ClassVar[str] = "run.created"
+    workflow: str
+    definition_version: str = ""
+    description: str = ""
+    inputs: Raw = Raw(b"{}")
+    mode: str = "replay"
+    key: str | None = None
+    tags: list[str] = []
+    notebook: str | None = None  # a label, not an authority
+    cell: str | None = None  # the cell's id, else the hash of its source
+    nth: int = 0  # which such start in that execution of the cell
+    parent_run_id: str | None = None
+    parent_node_id: str | None = None
+    root_run_id: str | None = None
+    forked_from: str | None = None
+    source: str = ""  # the body's text, so that a resume can show what changed
+    environment: dict[str, str] = {}
+    secret_inputs: list[str] = []
+
+
+class RunStarted(Event):
+    """A worker began to execute the body, for the first time or again."""
+
+    type: ClassVar[str] = "run.started"
+    worker: str
+    resumed: bool = False
+    definition_version: str = ""
+    by: str = ""
+
+
+class RunPaused(Event):
+    """The run rests and can be resumed. ``reason``: stopped, needs_decision, budget, provider."""
+
+    type: ClassVar[str] = "run.paused"
+    reason: str
+    message: str = ""
+    detail: dict[str, Any] = {}
+
+
+class RunEnded(Event):
+    """Terminal, exactly once. ``status``: completed, skipped, cancelled, blocked, failed, killed."""
+
+    type: ClassVar[str] = "run.ended"
+    status: str
+    result: Raw = NULL
+    error: ErrorRecord | None = None
+    failed_node_id: str | None = None
+    exited: bool = False
+    reason: str | None = None
+    resumable: bool = False
+    drift: list[str] = []  # node ids of records that this execution never asked for
+
+
+class LeaseTaken(Event):
+    """A worker took the lease; ``epoch`` fences everything it writes."""
+
+    type: ClassVar[str] = "lease.taken"
+    epoch: int
+    holder: str
+    pid: int = 0
+    host: str = ""
+    label: str = ""
+
+
+class StepChanged(Event):
+    """A step's code is another one than when it last ran in this run; its next call uses the new code."""
+
+    type: ClassVar[str] = "step.changed"
+    name: str
+    old: str
+    new: str
+
+
+class MismatchAccepted(Event):
+    """A person let the run go on although a recorded effect was not asked for again."""
+
+    type: ClassVar[str] = "mismatch.accepted"
+    recorded: list[str]
+    called: str
+
+
+# ---------------------------------------------------------------- nodes
+
+
+class NodeStarted(Event):
+    """An attempt of a durable call began. ``kind``: step, tool, inline, workflow, sleep.
+
+    ``parents`` are the node ids of its frontier. ``args`` is an encoded, bounded preview of the arguments for people.
+    ``where`` names the calling line (``"cell 4, line 12"``). ``code`` is the hash of the step's code.
+    """
+
+    type: ClassVar[str] = "node.started"
+    name: str
+    kind: str
+    attempt: int = 1
+    parents: list[str] = []
+    args: Raw = NULL
+    where: str = ""
+    code: str = ""
+    child_run_id: str | None = None
+    wake_at: float | None = None
+    correlation_id: str | None = None
+
+
+class NodeRetrying(Event):
+    """An attempt failed and another follows after ``delay_s``."""
+
+    type: ClassVar[str] = "node.retrying"
+    attempt: int
+    error: ErrorRecord
+    delay_s: float
+    duration_s: float = 0.0
+
+
+class NodeCompleted(Event):
+    """The call has its result. ``duration_s`` is the worker's own measure of the last attempt's body, seconds."""
+
+    type: ClassVar[str] = "node.completed"
+    result: Raw = NULL
+    result_hash: str = ""
+    attempts: int = 1
+    duration_s: float = 0.0
+    answered_by: str = ""  # prompts only
+
+
+class NodeFailed(Event):
+    """The call failed for good (until a resume tries it again)."""
+
+    type: ClassVar[str] = "node.failed"
+    error: ErrorRecord
+    attempts: int = 1
+    duration_s: float = 0.0
+    retained: bool = False  # ctx.tool(failure_mode="return"): the failure is the replayable outcome
+
+
+class NodeFailurePassed(Event):
+    """The body went on after this node's failure, so that it replays as the same failure."""
+
+    type: ClassVar[str] = "node.failure_passed"
+
+
+class NodeCancelled(Event):
+    """The call was cancelled; it runs again on resume."""
+
+    type: ClassVar[str] = "node.cancelled"
+    reason: str = ""
+    attempts: int = 1
+    duration_s: float = 0.0
+
+
+class NodeLogged(Event):
+    """Lines that a step printed or logged."""
+
+    type: ClassVar[str] = "node.logged"
+    attempt: int
+    lines: list[str]
+
+
+class NodeProgressed(Event):
+    """How far a step says it is."""
+
+    type: ClassVar[str] = "node.progressed"
+    done: float
+    total: float | None = None
+
+
+class ValueRecorded(Event):
+    """``now``, ``random``, ``uuid4`` and ``ctx.put``: a value kept under the event's key, no node drawn."""
+
+    type: ClassVar[str] = "value.recorded"
+    kind: str
+    name: str = ""
+    value: Raw = NULL
+
+
+class OutputReported(Event):
+    """``ctx.report`` and ``ctx.emit``: output of the body itself."""
+
+    type: ClassVar[str] = "output.reported"
+    namespace: str = ""
+    index: int = 0
+    value: Raw = NULL
+
+
+# ---------------------------------------------------------------- people
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a question shows beside its text. ``kind``: text, markdown, table, image, json.
+
+    Tables carry ``columns`` and ``rows`` (texts, at most 20 shown) and the full ``total`` of rows; images a data URI.
+    """
+
+    kind: str
+    text: str = ""
+    columns: list[str] = []
+    rows: list[list[str]] = []
+    total: int = 0
+
+
+class PromptOpened(Event):
+    """A question is open. Its id is the event's ``node_id``; ``prompt`` is the name people type (``go``, ``go#2``).
+
+    ``generation`` counts up when a rejected answer opens it again. ``schema`` is the JSON Schema of the stored answer.
+    ``deadline`` is seconds since the epoch, ``default`` the encoded answer taken then.
+    """
+
+    type: ClassVar[str] = "prompt.opened"
+    prompt: str
+    kind: str  # confirm, input, select, editor, form
+    message: str
+    generation: int = 1
+    parents: list[str] = []
+    options: list[str] = []
+    initial: Raw = NULL
+    schema: dict[str, Any] = {}
+    shown: list[Shown] = []
+    shown_hash: str = ""
+    deadline: float | None = None
+    has_default: bool = False
+    default: Raw = NULL
+    where: str = ""
+    error: str = ""  # why the last answer was not taken
+
+
+# ---------------------------------------------------------------- posts: from those who do not hold the lease
+
+
+class PromptAnswered(Event):
+    """The first valid answer; its key ``answer:<node_id>:<generation>`` makes it the only one."""
+
+    type: ClassVar[str] = "prompt.answered"
+    generation: int
+    value: Raw
+    by: str = ""
+    shown_hash: str = ""
+
+
+class AnswerKept(Event):
+    """An answer given before its question was open, kept under the prompt's name."""
+
+    type: ClassVar[str] = "answer.kept"
+    prompt: str
+    value: Raw
+    by: str = ""
+
+
+class CancelRequested(Event):
+    """Someone asked to end the run for good."""
+
+    type: ClassVar[str] = "run.cancel_requested"
+    by: str = ""
+    reason: str = ""
+
+
+class StopRequested(Event):
+    """Someone asked to pause the run so that it can be resumed."""
+
+    type: ClassVar[str] = "run.stop_requested"
+    by: str = ""
+
+
+class WakeRequested(Event):
+    """Someone ended sleeps early; an empty list means all of them."""
+
+    type: ClassVar[str] = "run.wake_requested"
+    correlation_ids: list[str] = []
+    by: str = ""
+
+
+class MessagePosted(Event):
+    """A message for the run."""
+
+    type: ClassVar[str] = "message.posted"
+    name: str
+    value: Raw = NULL
+    by: str = ""
+
+
+EVENTS: dict[str, type[Event]] = {
+    cls.type: cls
+    for cls in (
+        RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted,
+        NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeLogged, NodeProgressed,
+        ValueRecorded, OutputReported, PromptOpened,
+        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,
+    )
+}  # fmt: skip
+"""Event classes by their stored type."""
+
+POSTS = frozenset(
+    cls.type for cls in (PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted)
+)
+"""Types that may be appended without the lease, by ``RunJournal.post``."""
+
+TERMINAL = frozenset({"completed", "skipped", "cancelled", "blocked", "failed", "killed"})
+"""Run statuses after which nothing more is appended, unless the run is resumed."""
+
+
+def encode(event: Event) -> bytes:
+    """The event's payload as JSON bytes."""
+    return _ENCODER.encode(event)
+
+
+def decode(type: str, payload: bytes) -> Event:
+    """The event of a stored row.
+
+    Raises:
+        KeyError: the type is unknown (a newer version wrote it).
+    """
+    return _DECODERS[type].decode(payload)
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in EVENTS.items()}
