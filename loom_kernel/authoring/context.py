@@ -1,0 +1,223 @@
+"""The context that a workflow body receives, as an interface, and which one the current call belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from contextvars import ContextVar
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from uuid import UUID
+
+from loom_kernel.ids import RunId
+
+if TYPE_CHECKING:
+    from loom_kernel.authoring.people import People
+    from loom_kernel.authoring.step import StepCall, StepDefinition, StepHandle
+    from loom_kernel.authoring.workflow import WorkflowDefinition
+
+T = TypeVar("T")
+
+ExitStatus = Literal["completed", "skipped", "cancelled", "blocked", "failed"]
+
+
+class CancelToken:
+    """Says whether somebody asked for an end. Truthy once asked; may be read from any thread."""
+
+    def __init__(self) -> None:
+        self._reason: str | None = None
+        self._set = threading.Event()
+        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return self._set.is_set()
+
+    @property
+    def reason(self) -> str | None:
+        """Why, or None while nobody asked."""
+        return self._reason
+
+    def raise_if_cancelled(self) -> None:
+        """Raises: asyncio.CancelledError when somebody asked for an end."""
+        if self._set.is_set():
+            raise asyncio.CancelledError(self._reason)
+
+    async def wait(self) -> str:
+        """Return the reason as soon as somebody asks for an end."""
+        event = asyncio.Event()
+        with self._lock:
+            if not self._set.is_set():
+                self._waiters.append((asyncio.get_running_loop(), event))
+            else:
+                event.set()
+        await event.wait()
+        return self._reason or ""
+
+    def set(self, reason: str = "") -> None:
+        """Ask for the end. The first reason stays."""
+        with self._lock:
+            if self._set.is_set():
+                return
+            self._reason = reason
+            self._set.set()
+            waiters, self._waiters = self._waiters, []
+        for loop, event in waiters:
+            loop.call_soon_threadsafe(event.set)
+
+
+class Context(ABC):
+    """What a workflow body may ask for. Every durable call gets its key when it is *called*; it works when awaited."""
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Any:
+        """The validated inputs, read only: attributes, or the model that ``@workflow(inputs=...)`` named."""
+
+    @property
+    @abstractmethod
+    def run_id(self) -> RunId:
+        """The id of this run."""
+
+    @property
+    @abstractmethod
+    def cwd(self) -> Path:
+        """The folder the run was started in."""
+
+    @property
+    @abstractmethod
+    def cancelled(self) -> CancelToken:
+        """Whether somebody asked for this run's end, and why."""
+
+    @property
+    def signal(self) -> CancelToken:
+        """Another name of :attr:`cancelled`."""
+        return self.cancelled
+
+    @property
+    @abstractmethod
+    def ui(self) -> People:
+        """Questions to the person."""
+
+    # ------------------------------------------------------------ durable work
+
+    @abstractmethod
+    def tool(
+        self,
+        name: str,
+        args: Any,
+        fn: Callable[..., T | Awaitable[T]],
+        *,
+        failure_mode: Literal["throw", "return"] = "throw",
+        retries_allowed: bool = False,
+        max_attempts: int = 3,
+        interval_s: float = 1.0,
+        backoff_rate: float = 2.0,
+        timeout_s: float | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Run ``fn(args)`` once, durably, identified by name and arguments; result and arguments are JSON.
+
+        With ``failure_mode="return"`` the outcome is ``{"ok": ..., "value" | "error": ..., "attempts": ..., "cached": ...}``.
+        Follows Atomic's ``ctx.tool``.
+        """
+
+    @abstractmethod
+    def step(
+        self, name: str, fn: Callable[[], T | Awaitable[T]], *, max_attempts: int = 3, schema: Any = None
+    ) -> Coroutine[Any, Any, T]:
+        """Run ``fn()`` once, durably, identified by its name and occurrence only. Follows aai's ``ctx.step``."""
+
+    @abstractmethod
+    def map(
+        self,
+        step: StepDefinition[..., T],
+        items: Iterable[Any],
+        *,
+        concurrency: int | None = None,
+        executor: str | None = None,
+    ) -> Coroutine[Any, Any, list[T]]:
+        """Call ``step(item)`` for every item, at most ``concurrency`` at once; results in the order of the items."""
+
+    @abstractmethod
+    def parallel(
+        self, items: Sequence[Awaitable[Any]], *, concurrency: int | None = None, fail_fast: bool = True
+    ) -> Coroutine[Any, Any, list[Any]]:
+        """Await all branches, drawn side by side; results in their order.
+
+        Raises:
+            ParallelFailure: with ``fail_fast=False``, when some branch failed; every branch has settled then.
+        """
+
+    @abstractmethod
+    def workflow(
+        self, child: WorkflowDefinition[Any, T], *, inputs: dict[str, Any] | None = None, stage_name: str | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Run another workflow as part of this one and return its :class:`~loom_kernel.RunResult`.
+
+        Raises:
+            InputError: before anything runs.
+            ChildWorkflowError: the child failed, was killed or was cancelled from outside.
+        """
+
+    @abstractmethod
+    def sleep(
+        self, label: str, duration_or_datetime: float | timedelta | datetime, *, correlation_id: str | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Wait durably: seconds, a timedelta, or until a moment (a naive one is local time)."""
+
+    # ------------------------------------------------------------ recorded values
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The time, UTC, recorded: a replay gets the same."""
+
+    @abstractmethod
+    def random(self) -> float:
+        """A number in [0, 1), recorded."""
+
+    @abstractmethod
+    def uuid4(self) -> UUID:
+        """A random UUID, recorded."""
+
+    @abstractmethod
+    def put(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
+        """Keep a value under a name for the rest of the run; a later ``put`` of the same name replaces it."""
+
+    @abstractmethod
+    def get(self, name: str, default: Any = None) -> Any:
+        """What the last ``put`` of that name kept, else ``default``."""
+
+    # ------------------------------------------------------------ output and ending
+
+    @abstractmethod
+    def report(self, line: str) -> None:
+        """Show one line in the run's view."""
+
+    @abstractmethod
+    def exit(
+        self,
+        status: ExitStatus = "completed",
+        *,
+        reason: str | None = None,
+        outputs: dict[str, Any] | None = None,
+        resumable: bool = False,
+    ) -> NoReturn:
+        """End the run from any depth. ``resumable`` goes with ``"failed"`` only."""
+
+    # ------------------------------------------------------------ for the engine
+
+    @abstractmethod
+    def _call_step(self, call: StepCall[T]) -> Coroutine[Any, Any, T]:
+        """Called when a ``@step`` is called: compute its key now; the coroutine works when awaited."""
+
+
+current: ContextVar[Context | None] = ContextVar("loom_context", default=None)
+"""The run that a call belongs to."""
+
+in_step: ContextVar[StepHandle | None] = ContextVar("loom_step", default=None)
+"""Set while a step's body runs: calls of other steps are plain calls then."""

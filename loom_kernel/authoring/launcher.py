@@ -1,0 +1,78 @@
+"""The slot through which a definition starts runs. Authors' rooms do not know who runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from loom_kernel.policies import Budget
+
+if TYPE_CHECKING:
+    from loom_kernel.authoring.result import RunResult
+    from loom_kernel.authoring.workflow import WorkflowDefinition
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What ``definition.options(...)`` sets; apart from the inputs so that the names never collide.
+
+    Args:
+        key: identity of the run among the unfinished ones: a start with the same key attaches or resumes.
+        budget: replaces the definition's own.
+        tags: labels to find the run by.
+        fresh: always make a new run.
+        show: show the live view where there is one.
+        answers: a script of answers for this run, as name or glob to answer.
+        by: who starts it, for the record.
+    """
+
+    key: str | None = None
+    budget: Budget | None = None
+    tags: tuple[str, ...] = ()
+    fresh: bool = False
+    show: bool = True
+    answers: Mapping[str, Any] | None = None
+    by: str = ""
+
+
+class Launcher(Protocol):
+    """Starts and runs workflows."""
+
+    def start(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options) -> Any:
+        """A ``Run``; it is durable when this returns."""
+        ...
+
+    async def run(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options) -> RunResult[Any]:
+        """Start a run and return what it came to; never raises for the run's outcome."""
+        ...
+
+    def live(self) -> bool:
+        """Whether any run is being executed in this process."""
+        ...
+
+
+launcher: Launcher | None = None
+"""The one in use; filled by :func:`provide`'s loader when first needed."""
+
+_loader: Callable[[], Launcher] | None = None
+
+
+def provide(loader: Callable[[], Launcher]) -> None:
+    """Say where the launcher comes from, without loading it now."""
+    global _loader
+    _loader = loader
+
+
+def get_launcher() -> Launcher:
+    """The launcher, loaded if need be.
+
+    Raises:
+        RuntimeError: nobody provided one.
+    """
+    global launcher
+    if launcher is None:
+        if _loader is None:
+            raise RuntimeError("nothing here can run workflows; `import loom_kernel` sets that up")
+        launcher = _loader()
+    return launcher
