@@ -78,6 +78,39 @@ class ValueNotStorableError(LoomError, TypeError):
         return f"{self.path} is a {self.kind}, which the journal cannot keep. {self.hint}"
 
 
+class UnhashableValue(LoomError, TypeError):
+    """A value has no content to identify it by; the engine names the parameter in ``UnhashableArgumentError``.
+
+    Args:
+        path: where in the value, e.g. ``"argument['conn']"``.
+        kind: the type's name.
+        hint: what to do, where there is more to say than "leave it out".
+    """
+
+    def __init__(self, path: str, kind: str, hint: str = "") -> None:
+        super().__init__(path, kind, hint)
+        self.path, self.kind, self.hint = path, kind, hint
+
+    def __str__(self) -> str:
+        return f"{self.path} is a {self.kind}, which has no content to identify it by. {self.hint}".rstrip()
+
+
+class UnknownClassError(LoomError, LookupError):
+    """A stored value's class cannot be found here, or is not a class of plain data any more.
+
+    Args:
+        name: the class, as ``module:QualName``.
+        why: the second half of the sentence.
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name, self.why = name, why
+
+    def __str__(self) -> str:
+        return f"a stored value is a {self.name.replace('__main__:', '').replace(':', '.')}, {self.why}"
+
+
 class UnhashableArgumentError(LoomError, TypeError):
     """A step's argument has no content that identifies it."""
 
@@ -243,6 +276,55 @@ class ResumeError(LoomError):
     """A run cannot be resumed as asked; the sentence says why and what can be done."""
 
 
+# ---------------------------------------------------------------- magics and commands
+
+
+class CommandError(LoomError, ValueError):
+    """A magic or a command was given something that it does not understand.
+
+    Args:
+        command: how the person called it, e.g. ``"%loom run"``.
+        problem: what is wrong with what was given.
+        hint: what to do; by default where its help is.
+    """
+
+    def __init__(self, command: str, problem: str, hint: str | None = None) -> None:
+        super().__init__(command, problem, hint)
+        self.command, self.problem, self.hint = command, problem, hint
+
+    def __str__(self) -> str:
+        return f"{self.command}: {self.problem}. {self.hint or f'`{self.command} --help` explains it.'}"
+
+
+class CellSyntaxError(DefinitionError):
+    """The body of a ``%%workflow`` cell is not Python; the message points to the place in the cell.
+
+    Args:
+        cell: what people call the cell, e.g. ``"Cell In[3]"``.
+        line: line in the cell, from 1, the magic's own line included.
+        column: column in that line, from 1; 0 when it is not known.
+        text: that line.
+        message: what Python says.
+    """
+
+    def __init__(self, cell: str, line: int, column: int, text: str, message: str) -> None:
+        super().__init__(cell, line, column, text, message)
+        self.cell, self.line, self.column, self.text, self.message = cell, line, column, text, message
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.cell}, line {self.line})"
+
+    def _render_traceback_(self) -> list[str]:
+        text = self.text.rstrip()
+        lines = [f"{self.cell}, line {self.line}"]
+        if text:
+            indent = len(text) - len(text.lstrip())
+            lines.append(f"    {text.lstrip()}")
+            if self.column:
+                lines.append("    " + " " * max(0, self.column - 1 - indent) + "^")
+        return [*lines, f"SyntaxError: {self.message}"]
+
+
 # ---------------------------------------------------------------- storage
 
 
@@ -279,6 +361,17 @@ class StaleLeaseError(JournalError):
 
     def __str__(self) -> str:
         return f"run {self.run_id} is held by {self.holder or 'another worker'} now; nothing was written"
+
+
+class RunOverError(JournalError):
+    """Something was posted to a run that has ended; nothing was written."""
+
+    def __init__(self, run_id: str, status: str) -> None:
+        super().__init__(run_id, status)
+        self.run_id, self.status = run_id, status
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} has ended ({self.status}); nothing was written"
 
 
 class JournalCasConflictError(JournalError):

@@ -1,0 +1,241 @@
+"""``%%workflow NAME``: a cell whose text is the body of a workflow.
+
+The text is parsed as it stands (indenting it would change strings that span lines) and its statements become the body
+of one async function. Line numbers are those of the cell, so that errors and tracebacks point to what is on the screen.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import linecache
+import re
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from loom_kernel.errors import CellSyntaxError, CommandError
+from loom_kernel.notebook.arguments import Arguments, did_you_mean
+
+COMMAND = "%%workflow"
+MISSING = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class CellSource:
+    """The cell's whole text, the magic's line first, and how tracebacks name it.
+
+    Args:
+        text: as it stands in the notebook.
+        filename: what the compiled code calls its file; ``linecache`` knows its lines.
+        label: what people call it, e.g. ``"Cell In[3]"``.
+    """
+
+    text: str
+    filename: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One declared input or output: ``name:type[=default]``."""
+
+    name: str
+    annotation: Any
+    default: Any = MISSING
+
+
+def arguments() -> Arguments:
+    """What ``%%workflow`` takes."""
+    parser = Arguments(
+        COMMAND,
+        "Define and register a workflow whose body is this cell.\n"
+        "`ctx` and the inputs are in scope; `await` and `return` work as in an async function.",
+        epilog='Example: %%workflow digest --input url:str --input limit:int=10 --output "rows:list[int]"',
+    )
+    parser.add_argument("name", metavar="NAME", help="how the workflow is called; also the variable that holds it")
+    parser.add_argument(
+        "--input", action="append", default=[], metavar="NAME:TYPE[=DEFAULT]", help="an input; repeat it for more"
+    )
+    parser.add_argument("--output", action="append", default=[], metavar="NAME:TYPE", help="a key of the returned dict")
+    parser.add_argument("--description", metavar="TEXT", help="one line for people")
+    parser.add_argument("--budget-cost", type=float, metavar="X", help="US dollars that a run may spend")
+    parser.add_argument("--budget-tokens", type=int, metavar="N", help="tokens that a run may use")
+    parser.add_argument("--budget-seconds", type=float, metavar="S", help="seconds that a run may take")
+    return parser
+
+
+def variable_name(name: str) -> str:
+    """The Python name that holds workflow ``name``: ``"weekly digest"`` is ``weekly_digest``."""
+    found = re.sub(r"\W+", "_", name).strip("_") or "workflow"
+    return f"_{found}" if found[0].isdigit() else found
+
+
+def read_parameter(text: str, option: str, namespace: Mapping[str, Any]) -> Parameter:
+    """``name:type[=default]`` with the type looked up in the notebook, ``typing`` and the builtins.
+
+    A default for a text input may stand without quotes; any other is a Python expression.
+
+    Raises:
+        CommandError: it is not of that form, or the type or default means nothing here.
+    """
+    match = re.match(r"\s*([^\W\d]\w*)\s*:\s*(.+)\Z", text, re.DOTALL)
+    if match is None:
+        raise CommandError(COMMAND, f"{option} {text!r}: write it as name:type, for instance {option} {_example(text)}")
+    name, rest = match[1], match[2]
+    kind, equals, default = _split_default(rest)
+    annotation = _evaluate_type(kind.strip(), f"{option} {name}", namespace)
+    if not equals:
+        return Parameter(name, annotation)
+    return Parameter(name, annotation, _read_default(default.strip(), annotation, f"{option} {name}", namespace))
+
+
+def compile_body(
+    name: str,
+    body: str,
+    parameters: list[Parameter],
+    source: CellSource,
+    namespace: dict[str, Any],
+    returns: Any = MISSING,
+) -> Callable[..., Any]:
+    """The async function ``name(ctx, *, inputs...)`` whose statements are the cell's.
+
+    Args:
+        body: the cell's text below the magic's line.
+        namespace: the notebook's globals; the function reads them when it runs.
+        returns: annotation of what it returns.
+
+    Raises:
+        CellSyntaxError: it is not Python; the place is the cell's own.
+    """
+    tree = _parse(body, source)
+    for found in _own_nodes(tree.body):
+        if isinstance(found, (ast.Yield, ast.YieldFrom)):
+            problem = "a workflow's body cannot yield: return the result, and report progress with ctx.report(...)"
+            raise _syntax_error(source, found.lineno + 1, found.col_offset + 1, problem)
+    identifier = variable_name(name)
+    tree = ast.increment_lineno(tree, 1)  # the magic's line is the cell's first
+    place: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+    statements: list[ast.stmt] = tree.body or [ast.Pass(**place)]
+    function = ast.AsyncFunctionDef(
+        name=identifier,
+        args=ast.arguments(
+            posonlyargs=[],
+            args=[ast.arg(arg="ctx", **place)],
+            kwonlyargs=[ast.arg(arg=p.name, **place) for p in parameters],
+            kw_defaults=[None for _ in parameters],
+            defaults=[],
+        ),
+        body=statements,
+        decorator_list=[],
+        **({"type_params": []} if "type_params" in ast.AsyncFunctionDef._fields else {}),
+        **place,
+    )
+    module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
+    try:
+        code = compile(module, source.filename, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _syntax_error(source, error.lineno or 1, error.offset or 0, error.msg) from None
+    made: dict[str, Any] = {}
+    exec(code, namespace, made)  # noqa: S102 - the person's own cell
+    fn = made[identifier]
+    assert isinstance(fn, types.FunctionType)
+    fn.__kwdefaults__ = {p.name: p.default for p in parameters if p.default is not MISSING}
+    fn.__annotations__ = {p.name: p.annotation for p in parameters}
+    if returns is not MISSING:
+        fn.__annotations__["return"] = returns
+    fn.__module__ = str(namespace.get("__name__", "__main__"))
+    fn.__qualname__ = identifier
+    fn.__loom_source__ = body  # type: ignore[attr-defined]  # inspect cannot cut the body out of the cell
+    return fn
+
+
+def remember(text: str, shell: Any = None) -> CellSource:
+    """The running cell as a source whose lines tracebacks can show.
+
+    Args:
+        text: the whole cell.
+        shell: IPython's shell, which names cells ``Cell In[n]``; without one ``linecache`` alone knows the lines.
+    """
+    if shell is not None:
+        number = shell.execution_count
+        return CellSource(text, shell.compile.cache(text, number, raw_code=text), f"Cell In[{number}]")
+    filename = f"<workflow cell {abs(hash(text)):x}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    return CellSource(text, filename, "cell")
+
+
+def _parse(body: str, source: CellSource) -> ast.Module:
+    try:
+        return ast.parse(body, source.filename)
+    except SyntaxError as error:
+        raise _syntax_error(source, (error.lineno or 1) + 1, error.offset or 0, error.msg) from None
+
+
+def _syntax_error(source: CellSource, line: int, column: int, message: str) -> CellSyntaxError:
+    lines = source.text.splitlines()
+    text = lines[line - 1] if 0 < line <= len(lines) else ""
+    return CellSyntaxError(source.label, line, column, text, message)
+
+
+def _own_nodes(statements: list[ast.stmt]) -> Iterator[ast.AST]:
+    """All nodes of the body that belong to it and not to a function or class inside it."""
+    stack: list[ast.AST] = list(statements)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
+            continue
+        yield node
+        stack.extend(ast.iter_child_nodes(node))
+
+
+def _split_default(text: str) -> tuple[str, str, str]:
+    """Cut at the first ``=`` outside brackets and quotes (``Literal["a=b"]`` holds one inside)."""
+    depth, quote = 0, ""
+    for at, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "([{":
+            depth += 1
+        elif char in ")]}":
+            depth -= 1
+        elif char == "=" and depth == 0:
+            return text[:at], "=", text[at + 1 :]
+    return text, "", ""
+
+
+def _evaluate_type(text: str, where: str, namespace: Mapping[str, Any]) -> Any:
+    known = {**vars(typing), **vars(builtins), **namespace}
+    try:
+        found = eval(text, known)  # noqa: S307 - the person's own words, as an annotation in a cell would be
+    except NameError as error:
+        missing = error.name or text
+        hint = did_you_mean(missing, [*(n for n in vars(builtins) if n.islower()), *namespace])
+        raise CommandError(COMMAND, f"{where}: there is no type {missing!r} here", hint or None) from None
+    except Exception as error:
+        raise CommandError(COMMAND, f"{where}: {text!r} is not a type: {error}") from None
+    return found
+
+
+def _read_default(text: str, annotation: Any, where: str, namespace: Mapping[str, Any]) -> Any:
+    if annotation is str:
+        try:
+            literal = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+        return literal if isinstance(literal, str) else text
+    try:
+        return eval(text, dict(namespace))  # noqa: S307 - as above
+    except Exception as error:
+        hint = f"({type(error).__name__}: {error})"
+        raise CommandError(COMMAND, f"{where}: the default {text!r} is not a Python expression {hint}") from None
+
+
+def _example(text: str) -> str:
+    name = re.sub(r"\W+", "_", text.partition("=")[0]).strip("_") or "url"
+    return f"{name}:str"
