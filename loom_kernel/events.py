@@ -114,6 +114,9 @@ class LeaseTaken(Event):
     pid: int = 0
     host: str = ""
     label: str = ""
+    pid_started: float = 0.0
+    boot_id: str = ""
+    kind: str = "script"
 
 
 class StepChanged(Event):
