@@ -33,14 +33,14 @@ class Frame(msgspec.Struct, frozen=True, omit_defaults=True):
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An exception as the journal keeps it.
 
-    ``type`` is ``module:QualName``; ``args`` holds the encoded constructor arguments where they could be kept,
-    ``state`` the encoded instance ``__dict__``.
+    ``type`` is ``module:QualName``; ``args`` holds the encoded constructor arguments, ``state`` the encoded instance
+    ``__dict__``; null where there are none or they could not be kept.
     """
 
     type: str
     message: str
-    args: Raw | None = None
-    state: Raw | None = None
+    args: Raw = NULL
+    state: Raw = NULL
     frames: list[Frame] = []
     notes: list[str] = []
     cause: ErrorRecord | None = None

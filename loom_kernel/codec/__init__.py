@@ -1,0 +1,40 @@
+"""Values as the journal keeps them: each comes back as the type it was, or is refused with the path of the culprit."""
+
+from __future__ import annotations
+
+from loom_kernel.codec.failures import decode_error, encode_error, name_cells, rebuildable
+from loom_kernel.codec.hashing import content_hash
+from loom_kernel.codec.previewing import preview
+from loom_kernel.codec.values import (
+    BLOB_BYTES,
+    MAX_BYTES,
+    Blob,
+    Encoded,
+    SecretDigest,
+    Unkept,
+    decode,
+    decode_now,
+    digest,
+    encode,
+    references,
+)
+
+__all__ = [
+    "BLOB_BYTES",
+    "MAX_BYTES",
+    "Blob",
+    "Encoded",
+    "SecretDigest",
+    "Unkept",
+    "content_hash",
+    "decode",
+    "decode_error",
+    "decode_now",
+    "digest",
+    "encode",
+    "encode_error",
+    "name_cells",
+    "preview",
+    "rebuildable",
+    "references",
+]

@@ -1,0 +1,230 @@
+"""Exceptions as records and back: the same class live and replayed, with the person's own lines of code."""
+
+from __future__ import annotations
+
+import linecache
+import sysconfig
+import types
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from loom_kernel.codec import classes
+from loom_kernel.codec.refusal import Refused, type_name
+from loom_kernel.codec.values import BLOB_BYTES, TAG, Reader, Unkept, Writer, _missing
+from loom_kernel.errors import StepFailed, UnknownClassError
+from loom_kernel.events import NULL, ErrorRecord, Frame
+
+MESSAGE_CHARACTERS = 10_000
+FRAMES = 20
+CAUSES = 5
+
+_RECORD = "_loom_record"  # a rebuilt exception keeps its record, so that telling it on loses nothing
+
+_LIBRARIES = tuple(
+    {path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(name))}
+)
+
+cell_name: Callable[[str], str | None] = lambda filename: None  # noqa: E731
+"""Set by the notebook: the name of the cell that a code file name stands for (``"cell [3]"``), if it is one."""
+
+
+def name_cells(name: Callable[[str], str | None]) -> None:
+    """Let ``name`` say what a cell's code file is called for people."""
+    global cell_name
+    cell_name = name
+
+
+# ---------------------------------------------------------------- writing
+
+
+def encode_error(exc: BaseException, *, hide: tuple[str, ...] = ("loom_kernel",)) -> ErrorRecord:
+    """An exception as the journal keeps it. Never raises.
+
+    Args:
+        exc: what was raised.
+        hide: packages whose frames are not the person's.
+
+    What its arguments and attributes hold is kept where it can be; the rest is replaced by a note of what it was.
+    """
+    return _record(exc, hide, CAUSES, set())
+
+
+def _record(exc: BaseException, hide: tuple[str, ...], depth: int, seen: set[int]) -> ErrorRecord:
+    kept = vars(exc).get(_RECORD)
+    frames = _frames(exc, hide)
+    if isinstance(kept, ErrorRecord):
+        return kept
+    seen.add(id(exc))
+    args, state = _parts(exc)
+    cause = exc.__cause__
+    return ErrorRecord(
+        type=classes.class_name(type(exc)),
+        message=_message(exc),
+        args=_raw(_each(args)),
+        state=_raw({name: _one(item) for name, item in state.items()}) if state else NULL,
+        frames=frames,
+        notes=[str(note) for note in getattr(exc, "__notes__", ())],
+        cause=_record(cause, hide, depth - 1, seen) if cause is not None and depth > 0 and id(cause) not in seen else None,
+    )
+
+
+def _message(exc: BaseException) -> str:
+    try:
+        text = str(exc)
+    except Exception:
+        text = f"<{type(exc).__name__} whose text cannot be made>"
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= MESSAGE_CHARACTERS else text[: MESSAGE_CHARACTERS - 1] + "…"
+
+
+def _builtin_base(cls: type) -> type[BaseException]:
+    return next(c for c in cls.__mro__ if c.__module__ == "builtins")
+
+
+def _parts(exc: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments for the built-in base's constructor, and the instance's own attributes."""
+    try:
+        reduced: Any = _builtin_base(type(exc)).__reduce__(exc)
+        args = reduced[1]
+        state = dict(reduced[2] or {}) if len(reduced) > 2 else {}
+    except Exception:
+        args, state = exc.args, dict(vars(exc))
+    for name in ("__notes__", _RECORD):
+        state.pop(name, None)
+    return tuple(args), state
+
+
+def _each(values: tuple[Any, ...]) -> list[Any]:
+    return [_one(value) for value in values]
+
+
+def _one(value: Any) -> Any:
+    writer = Writer(inline=True)
+    try:
+        tree = writer.tree(value)
+        if len(msgspec.json.encode(tree)) <= BLOB_BYTES // 2:
+            return tree
+    except (Refused, RecursionError, ValueError, TypeError):
+        pass
+    try:
+        text = repr(value)[:200]
+    except Exception:
+        text = ""
+    return {TAG: "unkept", "kind": type_name(value), "text": text.encode("utf-8", "replace").decode()}
+
+
+def _raw(tree: Any) -> Raw:
+    data = msgspec.json.encode(tree)
+    return Raw(data) if len(data) <= BLOB_BYTES else NULL
+
+
+def _frames(exc: BaseException, hide: tuple[str, ...]) -> list[Frame]:
+    """The person's own lines, outermost first; other people's only if there are none of the person's."""
+    own: list[Frame] = []
+    foreign: list[Frame] = []
+    tb: types.TracebackType | None = exc.__traceback__
+    while tb is not None:
+        code, line = tb.tb_frame.f_code, tb.tb_lineno
+        module = tb.tb_frame.f_globals.get("__name__") or ""
+        if module.split(".")[0] not in hide:
+            (own if _is_own(code.co_filename) else foreign).append(_frame(code, line))
+        tb = tb.tb_next
+    if not own:
+        return foreign[-3:]
+    return own if len(own) <= FRAMES else [*own[: FRAMES // 2], *own[-FRAMES // 2 :]]
+
+
+def _frame(code: types.CodeType, line: int) -> Frame:
+    filename = code.co_filename
+    text = linecache.getline(filename, line).strip()
+    return Frame(file=cell_name(filename) or ("cell" if is_cell(filename) else filename), line=line, name=code.co_name, text=text[:300])
+
+
+def is_cell(filename: str) -> bool:
+    """Whether a code file name stands for a notebook cell: ipykernel's and IPython's forms, and our own."""
+    name = filename.replace("\\", "/").rsplit("/", 1)[-1]
+    parent = filename.replace("\\", "/").rsplit("/", 2)[-2] if "/" in filename else ""
+    return parent.startswith("ipykernel_") or name.startswith(("<ipython-input-", "<cell", "<workflow", "cell ["))
+
+
+def _is_own(filename: str) -> bool:
+    if is_cell(filename):
+        return True
+    if filename.startswith("<frozen") or "site-packages" in filename or "dist-packages" in filename:
+        return False
+    return not filename.startswith(_LIBRARIES)
+
+
+# ---------------------------------------------------------------- reading
+
+
+def rebuildable(exc: BaseException, namespace: Mapping[str, Any] | None = None) -> bool:
+    """Whether :func:`decode_error` would give an exception of the same class.
+
+    False for classes defined inside functions, or not found under their own name; those are raised as ``StepFailed``,
+    live too, so that a body sees the same whether it runs or replays.
+    """
+    cls = type(exc)
+    if "<locals>" in cls.__qualname__:
+        return False
+    try:
+        found = classes.find_class(classes.class_name(cls), "error", namespace)
+    except UnknownClassError:
+        return False
+    return found is cls or found.__module__ == "__main__"  # a cell that was run again made a new class of the same name
+
+
+def decode_error(record: ErrorRecord, *, step: str, namespace: Mapping[str, Any] | None = None) -> BaseException:
+    """The exception of a record, rebuilt without its class's ``__init__``; never raises.
+
+    Args:
+        record: as :func:`encode_error` gave it.
+        step: the failed step's name, for the ``StepFailed`` that stands in for a class that is not here.
+        namespace: where classes of the notebook are found.
+    """
+    try:
+        cls = classes.find_class(record.type, "error", namespace)
+        exc = _rebuild(cls, record, Reader(_missing, namespace))
+    except Exception:
+        kind = record.type.replace("__main__:", "").replace("builtins:", "").replace(":", ".")
+        exc = StepFailed(step, kind, record.message)
+    for note in record.notes:
+        exc.add_note(note)
+    if record.cause is not None:
+        exc.__cause__ = decode_error(record.cause, step=step, namespace=namespace)
+        exc.__suppress_context__ = True
+    try:
+        vars(exc)[_RECORD] = record
+    except TypeError:
+        pass  # an exception with __slots__ only
+    return exc
+
+
+def _rebuild(cls: type, record: ErrorRecord, reader: Reader) -> BaseException:
+    nodes = msgspec.json.decode(record.args)
+    args = [record.message] if nodes is None else [_value(reader, node) for node in nodes]
+    state = msgspec.json.decode(record.state) or {}
+    base = _builtin_base(cls)
+    exc: BaseException = base.__new__(cls, *args)
+    try:
+        base.__init__(exc, *args)
+    except Exception:
+        exc.args = tuple(args)
+    for name, node in state.items():
+        try:
+            object.__setattr__(exc, name, _value(reader, node))
+        except (AttributeError, TypeError):
+            continue
+    return exc
+
+
+def _value(reader: Reader, node: Any) -> Any:
+    try:
+        return reader.value(node)
+    except Exception:
+        return Unkept(str(node.get("class", "value")) if isinstance(node, dict) else "value", "")
+
+
