@@ -16,7 +16,13 @@ cell_name: Callable[[str], str | None] | None = None
 
 
 def source_of(fn: Callable[..., Any]) -> str:
-    """The function's text, dedented; empty where there is none (a REPL, ``exec``)."""
+    """The function's text, dedented; empty where there is none (a REPL, ``exec``).
+
+    A body that is not written as a function (``%%workflow``) brings its text as ``__loom_source__``.
+    """
+    given = getattr(fn, "__loom_source__", None)
+    if isinstance(given, str):
+        return given
     try:
         return textwrap.dedent(inspect.getsource(fn))
     except (OSError, TypeError):

@@ -145,27 +145,22 @@ def pairs(command: str, words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def value_of(command: str, key: str, text: str, schema: Mapping[str, Any], namespace: Mapping[str, Any]) -> Any:
-    """The value that a typed text stands for, seen with the input's JSON Schema.
+def variable(command: str, key: str, text: str, namespace: Mapping[str, Any]) -> tuple[Any, bool]:
+    """``$name`` as the notebook's variable of that name, whatever it holds; ``$$name`` is the text ``$name``.
 
-    ``$name`` is the notebook's variable of that name, whatever it holds (``$$name`` is the text ``$name``). For an
-    input that takes text the text itself; for any other what YAML makes of it.
+    Returns:
+        The value, and whether it was a variable; the text itself and False otherwise.
 
     Raises:
-        CommandError: there is no such variable, or the text is not YAML.
+        CommandError: there is no such variable.
     """
     if text.startswith("$$"):
-        return text[1:]
+        return text[1:], False
     if text.startswith("$") and _NAME.match(text[1:]):
         if text[1:] not in namespace:
             raise CommandError(command, f"{key}={text}: the notebook has no variable {text[1:]!r}")
-        return namespace[text[1:]]
-    kinds = _kinds(schema)
-    if "null" in kinds and text in ("null", "None"):
-        return None
-    if "string" in kinds and not kinds - {"string", "null"}:
-        return text
-    return yaml_value(command, text, f"{key}={text}")
+        return namespace[text[1:]], True
+    return text, False
 
 
 def yaml_value(command: str, text: str, where: str) -> Any:
@@ -184,14 +179,6 @@ def yaml_value(command: str, text: str, where: str) -> Any:
         raise CommandError(command, f"{where}{line} is not YAML: {error.problem or error.context}") from None
     except YAMLError as error:
         raise CommandError(command, f"{where} is not YAML: {error}") from None
-
-
-def _kinds(schema: Mapping[str, Any]) -> set[str]:
-    kind = schema.get("type")
-    found = {kind} if isinstance(kind, str) else set(kind or ())
-    for branch in schema.get("anyOf", ()):
-        found |= _kinds(branch)
-    return found
 
 
 def _option_of(token: str) -> str:

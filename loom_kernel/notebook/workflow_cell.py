@@ -11,6 +11,7 @@ import builtins
 import inspect
 import linecache
 import re
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,10 @@ class Parameter:
     name: str
     annotation: Any
     default: Any = MISSING
+    kind: str = ""  # the annotation as it was written
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.kind}" + ("" if self.default is MISSING else f" = {self.default!r}")
 
 
 def arguments() -> Arguments:
@@ -89,8 +94,27 @@ def read_parameter(text: str, option: str, namespace: Mapping[str, Any]) -> Para
     kind, equals, default = _split_default(rest)
     annotation = _evaluate_type(kind.strip(), f"{option} {name}", namespace)
     if not equals:
-        return Parameter(name, annotation)
-    return Parameter(name, annotation, _read_default(default.strip(), annotation, f"{option} {name}", namespace))
+        return Parameter(name, annotation, kind=kind.strip())
+    read = _read_default(default.strip(), annotation, f"{option} {name}", namespace)
+    return Parameter(name, annotation, read, kind.strip())
+
+
+def outputs_type(name: str, outputs: list[Parameter]) -> Any:
+    """The type of a dict that has exactly these keys; :data:`MISSING` when none are declared.
+
+    Raises:
+        CommandError: an output has a default.
+    """
+    if not outputs:
+        return MISSING
+    for output in outputs:
+        if output.default is not MISSING:
+            raise CommandError(COMMAND, f"--output {output.name}: an output has no default")
+    from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
+
+    made: Any = TypedDict(f"{variable_name(name)}_outputs", {o.name: o.annotation for o in outputs})  # type: ignore[misc]
+    made.__pydantic_config__ = {"extra": "forbid"}
+    return made
 
 
 def compile_body(
@@ -149,7 +173,8 @@ def compile_body(
         fn.__annotations__["return"] = returns
     fn.__module__ = str(namespace.get("__name__", "__main__"))
     fn.__qualname__ = identifier
-    fn.__loom_source__ = body  # type: ignore[attr-defined]  # inspect cannot cut the body out of the cell
+    header = f"async def {identifier}({', '.join(['ctx', *(['*'] if parameters else []), *map(str, parameters)])}):"
+    fn.__loom_source__ = _as_function(header, body, tree)  # type: ignore[attr-defined]
     return fn
 
 
@@ -166,6 +191,19 @@ def remember(text: str, shell: Any = None) -> CellSource:
     filename = f"<workflow cell {abs(hash(text)):x}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
     return CellSource(text, filename, "cell")
+
+
+def _as_function(header: str, body: str, tree: ast.Module) -> str:
+    """The body as the text of a function, for hashes and for showing what changed; ``inspect`` cannot cut it out."""
+    indented = f"{header}\n{textwrap.indent(body, '    ')}\n"
+    try:
+        function = ast.parse(indented).body[0]
+        if isinstance(function, ast.AsyncFunctionDef) and [*map(ast.dump, function.body)] == [*map(ast.dump, tree.body)]:
+            return indented
+    except SyntaxError:
+        pass
+    # A string over several lines, which indenting changes, or nothing but comments.
+    return f"{header}\n{textwrap.indent(ast.unparse(tree) or 'pass', '    ')}\n"
 
 
 def _parse(body: str, source: CellSource) -> ast.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from loom_kernel.errors import CommandError
-from loom_kernel.notebook.arguments import Arguments, HelpShown, pairs, split, value_of, without_markers
+from loom_kernel.notebook.arguments import Arguments, HelpShown, pairs, split, variable, without_markers, yaml_value
 
 
 def parser() -> Arguments:
@@ -62,28 +62,18 @@ def test_inputs_are_key_value_words() -> None:
         pairs("%loom run", ["a=1", "a=2"])
 
 
-@pytest.mark.parametrize(
-    ("text", "schema", "expected"),
-    [
-        ("007", {"type": "string"}, "007"),
-        ("7", {"type": "integer"}, 7),
-        ("{a: 1}", {"type": "object"}, {"a": 1}),
-        ("[1, x]", {"type": "array"}, [1, "x"]),
-        ("true", {"type": "boolean"}, True),
-        ("null", {"anyOf": [{"type": "string"}, {"type": "null"}]}, None),
-        ("$frame", {"type": "object"}, "the frame"),
-        ("$$frame", {"type": "string"}, "$frame"),
-        ("7", {"anyOf": [{"type": "string"}, {"type": "integer"}]}, 7),
-    ],
-)
-def test_typed_texts_become_values(text: str, schema: dict[str, object], expected: object) -> None:
-    """Text stays text for text inputs; anything else is YAML; ``$name`` is the notebook's variable."""
-    assert value_of("%loom run", "a", text, schema, {"frame": "the frame"}) == expected
-
-
-def test_values_that_mean_nothing_are_sentences() -> None:
-    """An unknown variable and broken YAML are errors that name the input."""
+def test_variables_of_the_notebook_are_named_with_a_dollar() -> None:
+    """``$name`` is the variable, whatever it holds; a doubled dollar is a text; an unknown name is a sentence."""
+    frame = object()
+    assert variable("%loom run", "a", "$frame", {"frame": frame}) == (frame, True)
+    assert variable("%loom run", "a", "$$frame", {"frame": frame}) == ("$frame", False)
+    assert variable("%loom run", "a", "$5 and more", {}) == ("$5 and more", False)
     with pytest.raises(CommandError, match=r"a=\$nope: the notebook has no variable 'nope'"):
-        value_of("%loom run", "a", "$nope", {}, {})
-    with pytest.raises(CommandError, match=r"a=\[1, is not YAML"):
-        value_of("%loom run", "a", "[1,", {}, {})
+        variable("%loom run", "a", "$nope", {})
+
+
+def test_yaml_is_read_and_its_errors_have_the_line() -> None:
+    """A cell of inputs is YAML 1.2; what is wrong is said with its line."""
+    assert yaml_value("%%loom run", "url: a.csv\nlimit: 3\nok: true\n", "the cell") == {"url": "a.csv", "limit": 3, "ok": True}
+    with pytest.raises(CommandError, match="the cell, line 2 is not YAML"):
+        yaml_value("%%loom run", "a: 1\n  b: 2\n", "the cell")

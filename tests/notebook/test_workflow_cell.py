@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from loom_kernel.errors import CellSyntaxError, CommandError
-from loom_kernel.notebook.workflow_cell import compile_body, read_parameter, remember, variable_name
+from loom_kernel.authoring.source import code_version
+from loom_kernel.authoring.workflow import define
+from loom_kernel.errors import CellSyntaxError, CommandError, OutputError
+from loom_kernel.notebook.workflow_cell import compile_body, outputs_type, read_parameter, remember, variable_name
 
 
 def compiled(body: str, *inputs: str, namespace: dict[str, Any] | None = None) -> Any:
@@ -100,3 +102,29 @@ def test_names_become_variables() -> None:
 def test_an_empty_cell_is_a_body() -> None:
     """A cell with nothing but comments returns None."""
     assert asyncio.run(compiled("# later\n")(None)) is None
+
+
+def test_the_version_follows_the_code_only() -> None:
+    """Comments and blank lines leave the version as it is; code, inputs and defaults change it."""
+    versions = [
+        code_version(compiled(body, declared))
+        for body, declared in [
+            ("x = n\nreturn x", "n:int=1"),
+            ("# why\n\nx = n\nreturn x\n", "n:int=1"),
+            ("x = n + 1\nreturn x", "n:int=1"),
+            ("x = n\nreturn x", "n:int=2"),
+        ]
+    ]
+    assert versions[0] == versions[1] and len(set(versions)) == 3
+    assert code_version(compiled('return """a\n b"""')) != code_version(compiled('return """a\nb"""'))
+
+
+def test_declared_outputs_are_the_keys_of_a_dict() -> None:
+    """The returned dict has exactly the declared keys, of the declared types."""
+    returns = outputs_type("digest", [read_parameter("rows:list[int]", "--output", {}), read_parameter("n:int", "--output", {})])
+    source = remember("%%workflow digest\nreturn 1")
+    definition = define(compile_body("digest", "return 1", [], source, {}, returns), name="digest")
+    assert definition.check_output({"rows": [1], "n": 2}) == {"rows": [1], "n": 2}
+    with pytest.raises(OutputError) as caught:
+        definition.check_output({"rows": ["x"], "m": 2})
+    assert len(caught.value.problems) == 3
