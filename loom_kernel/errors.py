@@ -325,6 +325,13 @@ class CellSyntaxError(DefinitionError):
         return [*lines, f"SyntaxError: {self.message}"]
 
 
+# ---------------------------------------------------------------- settings
+
+
+class SettingsError(LoomError, ValueError):
+    """A setting has an unknown name or a value of the wrong kind; the sentence says where it was set."""
+
+
 # ---------------------------------------------------------------- storage
 
 

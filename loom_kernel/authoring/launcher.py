@@ -43,7 +43,9 @@ class Launcher(Protocol):
         """A ``Run``; it is durable when this returns."""
         ...
 
-    async def run(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options) -> RunResult[Any]:
+    async def run(
+        self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options
+    ) -> RunResult[Any]:
         """Start a run and return what it came to; never raises for the run's outcome."""
         ...
 

@@ -65,13 +65,25 @@ class People(ABC):
 
     @abstractmethod
     def confirm(
-        self, message: str, *, name: str | None = None, show: Any = None, timeout_s: float | None = None, default: Any = UNSET
+        self,
+        message: str,
+        *,
+        name: str | None = None,
+        show: Any = None,
+        timeout_s: float | None = None,
+        default: Any = UNSET,
     ) -> Coroutine[Any, Any, bool]:
         """Yes or no."""
 
     @abstractmethod
     def input(
-        self, prompt: str, *, name: str | None = None, show: Any = None, timeout_s: float | None = None, default: Any = UNSET
+        self,
+        prompt: str,
+        *,
+        name: str | None = None,
+        show: Any = None,
+        timeout_s: float | None = None,
+        default: Any = UNSET,
     ) -> Coroutine[Any, Any, str]:
         """One line of text."""
 
@@ -90,7 +102,13 @@ class People(ABC):
 
     @abstractmethod
     def editor(
-        self, initial: str = "", *, name: str | None = None, show: Any = None, timeout_s: float | None = None, default: Any = UNSET
+        self,
+        initial: str = "",
+        *,
+        name: str | None = None,
+        show: Any = None,
+        timeout_s: float | None = None,
+        default: Any = UNSET,
     ) -> Coroutine[Any, Any, str]:
         """Text of many lines, starting with ``initial``."""
 

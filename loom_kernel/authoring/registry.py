@@ -48,7 +48,9 @@ class Registry:
         """
         name = getattr(definition, "normalized_name", None)
         if not isinstance(name, str):
-            raise DefinitionError(f"a {type(definition).__name__} is not a workflow; write @workflow above an async function")
+            raise DefinitionError(
+                f"a {type(definition).__name__} is not a workflow; write @workflow above an async function"
+            )
         self._definitions[name] = definition
         return definition
 

@@ -181,7 +181,9 @@ def resolver(fn: Callable[..., Any]) -> Callable[[Any], Any]:
         holder = type("_", (), {"__annotations__": {"value": annotation}})
         names = {**getattr(fn, "__globals__", {}), **closure}
         module = sys.modules.get(fn.__module__)
-        return typing.get_type_hints(holder, globalns=names, localns=vars(module) if module else None, include_extras=True)["value"]
+        return typing.get_type_hints(
+            holder, globalns=names, localns=vars(module) if module else None, include_extras=True
+        )["value"]
 
     return resolve
 
@@ -218,7 +220,11 @@ def short(value: Any, limit: int = 60) -> str:
 
 def _holds_secret(annotation: Any) -> bool:
     if isinstance(annotation, type) and not typing.get_args(annotation):
-        return annotation.__module__.startswith("pydantic") and annotation.__name__ in ("Secret", "SecretStr", "SecretBytes")
+        return annotation.__module__.startswith("pydantic") and annotation.__name__ in (
+            "Secret",
+            "SecretStr",
+            "SecretBytes",
+        )
     origin = typing.get_origin(annotation)
     if getattr(origin, "__name__", "") == "Secret":
         return True

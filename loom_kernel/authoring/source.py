@@ -65,7 +65,10 @@ def _function_tree(source: str) -> ast.AST | None:
     function.decorator_list = []
     function.name = "_"
     for node in ast.walk(function):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and ast.get_docstring(node, False) is not None:
+        if (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            and ast.get_docstring(node, False) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     return function
 

@@ -8,7 +8,7 @@ import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from loom_kernel.authoring import launcher as launcher_slot
 from loom_kernel.authoring.context import CancelToken, current, in_step
@@ -94,11 +94,13 @@ class StepDefinition(Generic[P, R]):
         store: str = "full",
         limit: int | None = None,
     ) -> None:
-        if not callable(fn) or isinstance(fn, type):
+        if isinstance(fn, type) or not callable(fn):
             raise DefinitionError(f"@step stands above a function, not above a {type(fn).__name__}")
-        self.name = fn.__name__ if name is None else name
+        self.name = getattr(fn, "__name__", type(fn).__name__) if name is None else name
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-            raise DefinitionError(f"step {self.name!r} is a generator; collect what it yields in a list and return that")
+            raise DefinitionError(
+                f"step {self.name!r} is a generator; collect what it yields in a list and return that"
+            )
         self.fn: Callable[P, Any] = fn
         self.signature = inspect.signature(fn)
         self.is_async = inspect.iscoroutinefunction(fn)
@@ -119,16 +121,20 @@ class StepDefinition(Generic[P, R]):
         self.__name__ = self.name
 
     def _check(self) -> None:
-        def refuse(what: str) -> None:
+        def refuse(what: str) -> NoReturn:
             raise DefinitionError(f"step {self.name!r}: {what}")
 
-        if not isinstance(self.name, str) or not self.name or any(c in self.name for c in ":#/\n"):
+        if not isinstance(self.name, str) or not self.name or set(self.name) & set(":#/\n"):
             refuse("the name is text without any of : # /")
         if not isinstance(self.retry, Retry):
             refuse(f"retry={self.retry!r} should be a Retry(...)")
-        if self.timeout_s is not None and not (isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < float("inf")):
+        if self.timeout_s is not None and not (
+            isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < float("inf")
+        ):
             refuse(f"timeout_s={self.timeout_s!r}: seconds above zero are needed")
-        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1):
+        if self.limit is not None and (
+            isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
+        ):
             refuse(f"limit={self.limit!r}: a whole number of at least 1 is needed")
         for option, known in (
             ("executor", ("thread", "process", "dask")),
@@ -166,7 +172,7 @@ class StepDefinition(Generic[P, R]):
             return self
 
         def bound(*args: Any, **kwargs: Any) -> StepCall[R]:
-            return self(instance, *args, **kwargs)  # type: ignore[call-arg, arg-type]
+            return self(instance, *args, **kwargs)
 
         return bound
 
@@ -215,13 +221,11 @@ class StepCall(Coroutine[Any, Any, R]):
         self._begun = True
         return self._coroutine.send(value)
 
-    def throw(
-        self, typ: Any, val: BaseException | object = None, tb: TracebackType | None = None
-    ) -> Any:
+    def throw(self, typ: Any, val: BaseException | object = None, tb: TracebackType | None = None) -> Any:
         self._begun = True
         if val is None and tb is None:
             return self._coroutine.throw(typ)
-        return self._coroutine.throw(typ, val, tb)  # type: ignore[arg-type]
+        return self._coroutine.throw(typ, val, tb)
 
     def close(self) -> None:
         self._begun = True

@@ -53,7 +53,7 @@ class WorkflowDefinition(Generic[P, R]):
     budget: Budget | None = None
     auto_attach: bool = False
     takes_context: bool = True
-    start_options: Options = Options()
+    start_options: Options = dataclasses.field(default_factory=Options)
 
     # ------------------------------------------------------------ running
 
@@ -179,7 +179,9 @@ class WorkflowDefinition(Generic[P, R]):
 
     def parse_inputs(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Values for inputs written as text (``key=value`` on a command line), by each input's type."""
-        return {name: self.fields[name].type.parse(text) if name in self.fields else text for name, text in texts.items()}
+        return {
+            name: self.fields[name].type.parse(text) if name in self.fields else text for name, text in texts.items()
+        }
 
     def inputs_object(self, inputs: Mapping[str, Any]) -> Any:
         """What ``ctx.inputs`` is: an instance of the model that was given, else :class:`Inputs`."""
@@ -210,7 +212,7 @@ class WorkflowDefinition(Generic[P, R]):
             if name not in given and f.required:
                 found.append(f"{name}: missing ({f.type.describe()})")
                 continue
-            value = given[name] if name in given else f.default
+            value = given.get(name, f.default)
             if name not in given and value is None:
                 values[name] = None  # `limit: int = None` is common, and what it means is clear
                 continue

@@ -1,0 +1,221 @@
+"""Settings and where each came from: argument, ``configure(...)``, environment, ``loom.toml``, default; first found wins.
+
+Also the project folder: which ``.loom`` this process works with, and how a new one is made.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from loom_kernel.errors import SettingsError, StorageUnavailableError
+
+Source = Literal["argument", "configure()", "environment", "loom.toml", "default"]
+
+FOLDER = ".loom"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting as it is now. ``where`` says more about the source: the variable, the file, the rule."""
+
+    name: str
+    value: Any
+    source: Source
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class _Known:
+    name: str
+    variable: str
+    default: Any
+    kind: Literal["text", "path", "flag"]
+    help: str
+
+
+KNOWN: dict[str, _Known] = {
+    k.name: k
+    for k in (
+        _Known("home", "LOOM_HOME", None, "path", "the .loom folder"),
+        _Known("journal", "LOOM_JOURNAL", "duckdb", "text", "duckdb, memory, a file, or a URL"),
+        _Known("answers", "LOOM_ANSWERS", None, "path", "a YAML file with the answers to a run's questions"),
+        _Known("resume", "LOOM_RESUME", False, "flag", "let scripts and headless notebooks continue unfinished runs"),
+        _Known("test", "LOOM_TEST", False, "flag", "a fresh journal, seeded ids, a virtual clock, a static display"),
+        _Known("model", "LOOM_MODEL", None, "text", "the model that stages use"),
+    )
+}
+
+
+class Settings:
+    """The settings of this process.
+
+    Args:
+        environ: the environment; the process's own when left out.
+        folder: where to look for ``loom.toml`` and the project; the working folder when left out.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None, folder: Path | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+        self.folder = (folder or Path.cwd()).absolute()
+        self._configured: dict[str, Any] = {}
+        self._file = find_upwards(self.folder, "loom.toml")
+        self._from_file = _read_toml(self._file) if self._file is not None else {}
+        self._home: Setting | None = None
+
+    def configure(self, **values: Any) -> None:
+        """Set from code; ``None`` takes back what was set.
+
+        Raises:
+            SettingsError: no setting of that name, or a value of the wrong kind.
+        """
+        for name, value in values.items():
+            _check(name, value, "configure()")
+        for name, value in values.items():
+            if value is None:
+                self._configured.pop(name, None)
+            else:
+                self._configured[name] = str(value) if KNOWN[name].kind != "flag" else bool(value)
+        if "home" in values:
+            self._home = None
+
+    def find(self, name: str, argument: Any = None) -> Setting:
+        """A setting and its source.
+
+        Raises:
+            SettingsError: no setting of that name, or a flag that is neither yes nor no.
+        """
+        known = KNOWN.get(name) or _unknown(name, "find()")
+        if argument is not None:
+            return Setting(name, argument, "argument")
+        if name in self._configured:
+            return Setting(name, self._configured[name], "configure()")
+        text = self._environ.get(known.variable, "").strip()
+        if text:
+            value = _flag(text, known.variable) if known.kind == "flag" else text
+            return Setting(name, value, "environment", known.variable)
+        if name in self._from_file:
+            value = self._from_file[name]
+            if known.kind == "path" and self._file is not None:
+                value = str(self._file.parent / value)
+            return Setting(name, value, "loom.toml", str(self._file))
+        return Setting(name, known.default, "default")
+
+    def get(self, name: str, argument: Any = None) -> Any:
+        """The value alone."""
+        return self.find(name, argument).value
+
+    def home(self, argument: Path | str | None = None) -> Setting:
+        """The project's ``.loom`` folder, resolved once per process; it need not exist yet."""
+        if argument is not None:
+            return Setting("home", Path(argument).expanduser().absolute(), "argument")
+        if self._home is None:
+            found = self.find("home")
+            if found.value is not None:
+                self._home = Setting("home", Path(found.value).expanduser().absolute(), found.source, found.where)
+            else:
+                path, rule = project_home(self.folder)
+                self._home = Setting("home", path, "default", rule)
+        return self._home
+
+    def all(self) -> list[Setting]:
+        """Every setting with its source, for ``%loom doctor``."""
+        return [self.home() if name == "home" else self.find(name) for name in KNOWN]
+
+
+def project_home(folder: Path) -> tuple[Path, str]:
+    """The ``.loom`` folder for a working folder, and the rule that chose it.
+
+    The nearest ``.loom``; else one beside the nearest ``pyproject.toml`` or ``.git``; else one in the working folder.
+    The search never takes ``$HOME`` or ``/`` themselves and never goes above ``$HOME``.
+    """
+    searched = _searched(folder)
+    for place in searched:
+        if (place / FOLDER).is_dir():
+            return place / FOLDER, "the nearest .loom"
+    for place in searched:
+        for mark in ("pyproject.toml", ".git"):
+            if (place / mark).exists():
+                return place / FOLDER, f"beside {mark}"
+    return folder / FOLDER, "the working folder"
+
+
+def find_upwards(folder: Path, name: str) -> Path | None:
+    """The nearest file of that name, within the same bounds as the project."""
+    return next((place / name for place in (folder, *_searched(folder)) if (place / name).is_file()), None)
+
+
+def ensure_home(home: Path) -> Path:
+    """Make the folder, for this user only, unless it is there.
+
+    Raises:
+        StorageUnavailableError: it cannot be made or written.
+    """
+    try:
+        if not home.is_dir():
+            home.parent.mkdir(parents=True, exist_ok=True)
+            home.mkdir(mode=0o700, exist_ok=True)
+        ignore = home / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n")
+    except OSError as error:
+        raise StorageUnavailableError(
+            f"the project folder {home} cannot be written ({error.strerror or error}). "
+            "Set LOOM_HOME to a folder that can, or correct its permissions.",
+            str(home),
+        ) from None
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise StorageUnavailableError(
+            f"the project folder {home} is not writable. Set LOOM_HOME to a folder that is, or correct its permissions.",
+            str(home),
+        )
+    return home
+
+
+def _searched(folder: Path) -> list[Path]:
+    home = Path.home()
+    searched = []
+    for place in (folder, *folder.parents):
+        if place == home or place == Path(place.anchor):
+            break
+        searched.append(place)
+    return searched
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    for name, value in values.items():
+        _check(name, value, str(path))
+    return values
+
+
+def _check(name: str, value: Any, where: str) -> None:
+    known = KNOWN.get(name) or _unknown(name, where)
+    if value is None:
+        return
+    if known.kind == "flag" and not isinstance(value, bool):
+        raise SettingsError(f"{where}: {name} is true or false, not {value!r}")
+    if known.kind != "flag" and not isinstance(value, (str, Path)):
+        raise SettingsError(f"{where}: {name} is a text, not {value!r}")
+
+
+def _flag(text: str, where: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise SettingsError(f"{where}={text!r} is neither 1 nor 0")
+
+
+def _unknown(name: str, where: str) -> _Known:
+    close = difflib.get_close_matches(name, KNOWN, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(KNOWN)}"
+    raise SettingsError(f"{where}: no setting {name!r}; {hint}")
