@@ -1,0 +1,354 @@
+"""A run as people see it, folded from its events.
+
+The fold takes entries in order and never looks at a clock or a journal, so that the same events give the same view
+everywhere: under a cell, in a saved picture, in the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from msgspec import Raw
+
+from loom_kernel import events as ev
+from loom_kernel.views.node import ACTIVE, SETTLED, NodeView, PromptView, split_node_id
+
+
+class Entry(Protocol):
+    """What the fold needs of a journal's entry. ``created_at`` is microseconds since the epoch."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def node_id(self) -> str | None: ...
+    @property
+    def event(self) -> ev.Event: ...
+    @property
+    def created_at(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many steps there are in each state. Questions and sleeps are nodes, not steps."""
+
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    active: int = 0
+    from_journal: int = 0
+
+
+class RunView:
+    """The read model of one run. Feed it with :meth:`apply`; read its attributes.
+
+    One thread feeds it. Others may read: collections only grow, and readers copy them before they iterate.
+
+    Attributes:
+        run_id: as given; events do not carry it.
+        status: the stored status (pending, running, awaiting_input, paused, completed, ...).
+        reason: why it rests, where there is a reason.
+        nodes: by node id, in the order of their first event (also in ``order``).
+        asked: ``"stop"`` or ``"cancel"`` while such a request is on its way, else empty.
+        interrupted: set by whoever knows about leases: the run should be running and nobody runs it.
+        started_at, ended_at: seconds since the epoch; ``ended_at`` is None until a terminal event.
+        structure: counts up whenever a node or an edge is added.
+        revision: ``seq`` of the newest entry.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        self.run_id = run_id
+        self.workflow = ""
+        self.description = ""
+        self.definition_version = ""
+        self.mode = "replay"
+        self.key: str | None = None
+        self.tags: list[str] = []
+        self.notebook: str | None = None
+        self.parent_run_id: str | None = None
+        self.inputs: Raw = Raw(b"{}")
+        self.result: Raw = ev.NULL
+        self.error: ev.ErrorRecord | None = None
+        self.failed_node_id: str | None = None
+        self.exited = False
+        self.resumable = False
+        self.reason: str | None = None
+        self.message = ""
+        self.detail: dict[str, Any] = {}
+        self.drift: list[str] = []
+        self.reports: list[tuple[str, Raw]] = []
+        self.steps_changed: list[str] = []
+        self.nodes: dict[str, NodeView] = {}
+        self.order: list[str] = []
+        self.asked = ""
+        self.interrupted = False
+        self.executions = 0
+        self.created_at: float | None = None
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+        self.last_at: float | None = None
+        self.structure = 0
+        self.revision = 0
+        self._prompts: dict[str, PromptView] = {}
+        self._rest = "pending"  # the status without regard to open questions
+        self._active_s = 0.0
+        self._active_since: float | None = None
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], run_id: str = "") -> Self:
+        """The view of a whole history."""
+        view = cls(run_id)
+        for entry in entries:
+            view.apply(entry)
+        return view
+
+    # ------------------------------------------------------------ reading
+
+    @property
+    def status(self) -> str:
+        if self._rest == "running" and self._prompts:
+            return "awaiting_input"
+        return self._rest
+
+    @property
+    def shown_status(self) -> str:
+        """The status with the one that no event says: ``interrupted``."""
+        return "interrupted" if self.interrupted and self._rest in ("pending", "running") else self.status
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing happens until somebody resumes it, if that is possible at all."""
+        return self._rest not in ("pending", "running")
+
+    @property
+    def ended(self) -> bool:
+        return self._rest in ev.TERMINAL
+
+    @property
+    def open_prompts(self) -> list[PromptView]:
+        """Questions that take an answer now, oldest first."""
+        return [] if self.at_rest else list(self._prompts.values())
+
+    @property
+    def counts(self) -> Counts:
+        total = done = failed = active = from_journal = 0
+        for node in list(self.nodes.values()):
+            if node.kind in ("sleep", "prompt"):
+                continue
+            total += 1
+            done += node.status == "completed"
+            failed += node.status == "failed"
+            active += node.status in ACTIVE
+            from_journal += node.from_journal and node.status == "completed"
+        return Counts(total, done, failed, active, from_journal)
+
+    @property
+    def active_s(self) -> float:
+        """Seconds in which some worker executed it, finished stretches only."""
+        return self._active_s
+
+    @property
+    def active_since(self) -> float | None:
+        """When the stretch that goes on now began, seconds since the epoch; None at rest."""
+        return None if self.interrupted else self._active_since
+
+    def elapsed_s(self, now: float) -> float:
+        """Seconds of execution up to ``now`` (seconds since the epoch); rests do not count."""
+        since = self.active_since
+        return self._active_s + (max(0.0, now - since) if since is not None else 0.0)
+
+    def find(self, prompt: str) -> PromptView | None:
+        """The open question that people call ``prompt``, by its name or its node id."""
+        return next((p for p in self.open_prompts if prompt in (p.prompt, p.node_id)), None)
+
+    def __repr__(self) -> str:
+        counts = self.counts
+        return f"RunView({self.workflow}, {self.status}, {counts.done} of {counts.total} steps)"
+
+    # ------------------------------------------------------------ folding
+
+    def apply(self, entry: Entry) -> None:
+        """Take the next entry. One that was seen already changes nothing; a type of a newer version is passed over."""
+        if entry.seq <= self.revision:
+            return
+        self.revision = entry.seq
+        at = entry.created_at / 1e6
+        handler = _HANDLERS.get(entry.type)
+        if handler is not None:
+            handler(self, entry.event, entry.node_id or "", at)
+        self.last_at = at
+
+    def _node(self, node_id: str, name: str | None = None, kind: str | None = None) -> NodeView:
+        node = self.nodes.get(node_id)
+        if node is None:
+            key = split_node_id(node_id)
+            node = self.nodes[node_id] = NodeView(node_id, name or key.name, kind or key.kind)
+            self.order.append(node_id)
+            self.structure += 1
+        return node
+
+    def _link(self, node: NodeView, parents: list[str]) -> None:
+        if tuple(parents) != node.parents:
+            node.parents = tuple(parents)
+            self.structure += 1
+
+    def _pause_time(self, at: float) -> None:
+        if self._active_since is not None:
+            self._active_s += max(0.0, at - self._active_since)
+            self._active_since = None
+
+    def _run_created(self, e: ev.RunCreated, _: str, at: float) -> None:
+        self.workflow, self.description, self.definition_version = e.workflow, e.description, e.definition_version
+        self.mode, self.key, self.tags, self.notebook = e.mode, e.key, list(e.tags), e.notebook
+        self.parent_run_id, self.inputs, self.created_at = e.parent_run_id, e.inputs, at
+
+    def _run_started(self, e: ev.RunStarted, _: str, at: float) -> None:
+        # A worker that died said nothing: its stretch ends with its last event.
+        self._pause_time(self.last_at if self.last_at is not None else at)
+        self._active_since = at
+        if self.started_at is None:
+            self.started_at = at
+        self.executions += 1
+        self._rest, self.reason, self.message, self.detail = "running", None, "", {}
+        self.error, self.failed_node_id, self.ended_at, self.exited = None, None, None, False
+        self.resumable, self.drift, self.asked, self.interrupted = False, [], "", False
+        for node in self.nodes.values():
+            node.drift = False
+            if node.status == "completed" or (node.status == "failed" and node.passed):
+                node.from_journal = True
+            elif node.kind not in ("prompt", "sleep") or node.status in SETTLED:
+                node.status, node.progress = "pending", None
+
+    def _run_paused(self, e: ev.RunPaused, _: str, at: float) -> None:
+        self._pause_time(at)
+        self._rest, self.reason, self.message, self.detail, self.asked = (
+            "paused",
+            e.reason,
+            e.message,
+            dict(e.detail),
+            "",
+        )
+        for node in self.nodes.values():
+            if node.status in ("running", "retrying"):
+                node.status, node.progress = "pending", None
+
+    def _run_ended(self, e: ev.RunEnded, _: str, at: float) -> None:
+        self._pause_time(at)
+        self._rest, self.reason, self.asked, self.ended_at = e.status, e.reason, "", at
+        self.result, self.error, self.failed_node_id = e.result, e.error, e.failed_node_id
+        self.exited, self.resumable, self.drift = e.exited, e.resumable, list(e.drift)
+        for node_id in e.drift:
+            if node_id in self.nodes:
+                self.nodes[node_id].drift = True
+        for node in self.nodes.values():
+            if node.status in ACTIVE:
+                node.status, node.ended_at = "cancelled", at
+        self._prompts.clear()
+
+    def _step_changed(self, e: ev.StepChanged, _: str, at: float) -> None:
+        self.steps_changed.append(e.name)
+
+    def _node_started(self, e: ev.NodeStarted, node_id: str, at: float) -> None:
+        node = self._node(node_id, e.name, e.kind)
+        node.name, node.kind = e.name, e.kind
+        self._link(node, e.parents)
+        node.attempts += 1
+        node.started_at, node.ended_at, node.duration_s = at, None, None
+        node.status = "waiting" if e.kind == "sleep" else "running"
+        node.error, node.progress, node.from_journal, node.passed = None, None, False, False
+        node.wake_at, node.where, node.args = e.wake_at, e.where, e.args
+        node.child_run_id = e.child_run_id or node.child_run_id
+
+    def _node_retrying(self, e: ev.NodeRetrying, node_id: str, at: float) -> None:
+        node = self._node(node_id)
+        node.status, node.error, node.duration_s = "retrying", e.error, e.duration_s
+        node.attempts = max(node.attempts, e.attempt)
+        node.wake_at = at + e.delay_s
+
+    def _settle(self, node: NodeView, status: str, attempts: int, duration_s: float, at: float) -> None:
+        node.status, node.ended_at, node.progress, node.from_journal = status, at, None, False
+        node.attempts = max(node.attempts, attempts)
+        waits = node.kind in ("prompt", "sleep")
+        if waits and node.started_at is not None:
+            node.waited_s = max(0.0, at - node.started_at)
+        node.duration_s = node.waited_s if waits else duration_s
+
+    def _node_completed(self, e: ev.NodeCompleted, node_id: str, at: float) -> None:
+        node = self._node(node_id)
+        self._settle(node, "completed", e.attempts, e.duration_s, at)
+        node.result, node.error, node.answered_by = e.result, None, e.answered_by or node.answered_by
+        self._prompts.pop(node_id, None)
+
+    def _node_failed(self, e: ev.NodeFailed, node_id: str, at: float) -> None:
+        node = self._node(node_id)
+        self._settle(node, "failed", e.attempts, e.duration_s, at)
+        node.error, node.passed = e.error, e.retained
+        self._prompts.pop(node_id, None)
+
+    def _node_failure_passed(self, e: ev.NodeFailurePassed, node_id: str, at: float) -> None:
+        self._node(node_id).passed = True
+
+    def _node_cancelled(self, e: ev.NodeCancelled, node_id: str, at: float) -> None:
+        self._settle(self._node(node_id), "cancelled", e.attempts, e.duration_s, at)
+        self._prompts.pop(node_id, None)
+
+    def _node_logged(self, e: ev.NodeLogged, node_id: str, at: float) -> None:
+        self._node(node_id).log.extend(e.lines)
+
+    def _node_progressed(self, e: ev.NodeProgressed, node_id: str, at: float) -> None:
+        self._node(node_id).progress = (e.done, e.total)
+
+    def _output_reported(self, e: ev.OutputReported, _: str, at: float) -> None:
+        self.reports.append((e.namespace, e.value))
+
+    def _prompt_opened(self, e: ev.PromptOpened, node_id: str, at: float) -> None:
+        # `go#2` is what people type; the node's own name is `go`.
+        node = self._node(node_id, split_node_id(node_id).name, "prompt")
+        self._link(node, e.parents)
+        node.status, node.where, node.ended_at, node.wake_at = "waiting", e.where, None, e.deadline
+        if node.started_at is None:
+            node.started_at = at
+        node.attempts = e.generation
+        self._prompts[node_id] = PromptView(node_id, e, node.started_at)
+
+    def _prompt_answered(self, e: ev.PromptAnswered, node_id: str, at: float) -> None:
+        prompt = self._prompts.get(node_id)
+        if prompt is None or prompt.generation != e.generation:
+            return
+        # Taken, and now checked by the worker: it either completes or opens again with the reason.
+        del self._prompts[node_id]
+        node = self.nodes[node_id]
+        node.status, node.answered_by = "running", e.by
+
+    def _cancel_requested(self, e: ev.CancelRequested, _: str, at: float) -> None:
+        if not self.ended:
+            self.asked = "cancel"
+
+    def _stop_requested(self, e: ev.StopRequested, _: str, at: float) -> None:
+        if not self.at_rest and not self.asked:
+            self.asked = "stop"
+
+
+_HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
+    ev.RunCreated.type: RunView._run_created,
+    ev.RunStarted.type: RunView._run_started,
+    ev.RunPaused.type: RunView._run_paused,
+    ev.RunEnded.type: RunView._run_ended,
+    ev.StepChanged.type: RunView._step_changed,
+    ev.NodeStarted.type: RunView._node_started,
+    ev.NodeRetrying.type: RunView._node_retrying,
+    ev.NodeCompleted.type: RunView._node_completed,
+    ev.NodeFailed.type: RunView._node_failed,
+    ev.NodeFailurePassed.type: RunView._node_failure_passed,
+    ev.NodeCancelled.type: RunView._node_cancelled,
+    ev.NodeLogged.type: RunView._node_logged,
+    ev.NodeProgressed.type: RunView._node_progressed,
+    ev.OutputReported.type: RunView._output_reported,
+    ev.PromptOpened.type: RunView._prompt_opened,
+    ev.PromptAnswered.type: RunView._prompt_answered,
+    ev.CancelRequested.type: RunView._cancel_requested,
+    ev.StopRequested.type: RunView._stop_requested,
+}

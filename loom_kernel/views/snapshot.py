@@ -1,0 +1,368 @@
+"""What the widget is told: one small JSON object a moment, of which these classes are the contract.
+
+``views/schema.py`` prints their JSON Schema and the TypeScript types that the front end is compiled against. Times are
+seconds since the epoch and durations seconds; what ticks, ticks in the browser, which corrects its clock by ``now``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from loom_kernel.events import ErrorRecord, Shown
+from loom_kernel.views import words
+from loom_kernel.views.drawing import Drawing, draw, note
+from loom_kernel.views.graph import Box
+from loom_kernel.views.node import PromptView
+from loom_kernel.views.readable import readable
+from loom_kernel.views.run import RunView
+
+SHOWN_ROWS = 20
+SHOWN_TEXT = 20_000
+REPORT_LIMIT = 300
+
+
+class Wire(msgspec.Struct, kw_only=True, rename="camel"):
+    """Base of what goes over the wire: camelCase there, as the reference APIs spell."""
+
+
+class BoxShot(Wire):
+    """One box: ``note`` is its second line; with ``since`` or ``until`` the browser adds the time that passes."""
+
+    id: str
+    label: str
+    title: str
+    kind: str
+    status: str
+    x: float
+    y: float
+    w: float
+    h: float
+    note: str = ""
+    since: float | None = None
+    until: float | None = None
+    count: int = 1
+    progress: float | None = None
+    attempts: int = 0
+    duration_s: float | None = None
+    from_journal: bool = False
+
+
+class EdgeShot(Wire):
+    """A line from box ``a`` to box ``b`` (indices); ``on`` when it has been travelled."""
+
+    a: int
+    b: int
+    path: str
+    on: bool
+
+
+class GraphShot(Wire):
+    hash: str
+    width: float
+    height: float
+    boxes: list[BoxShot]
+    edges: list[EdgeShot]
+
+
+class QuestionShot(Wire):
+    """An open question. ``node`` and ``generation`` go back with the answer; ``hint`` is the way without the form."""
+
+    node: str
+    prompt: str
+    generation: int
+    kind: str
+    message: str
+    options: list[str]
+    initial: Any
+    schema: dict[str, Any]
+    shown: list[Shown]
+    hint: str
+    error: str = ""
+    deadline: float | None = None
+    default_words: str = ""
+
+
+class LineShot(Wire):
+    """A line of the person's own code."""
+
+    place: str
+    line: int
+    text: str
+
+
+class FailureShot(Wire):
+    type: str
+    message: str
+    lines: list[LineShot]
+    notes: list[str]
+    hint: str
+    node: str = ""
+
+
+class ButtonShot(Wire):
+    """``action``: stop, cancel, resume, or accept (resume and run what was recorded otherwise anew)."""
+
+    action: str
+    label: str
+    primary: bool = False
+
+
+class CountShot(Wire):
+    total: int
+    done: int
+    failed: int
+    from_journal: int
+
+
+class Snapshot(Wire):
+    """A run now. ``words`` and ``tone`` say the status; ``active_s`` plus the time since ``active_since`` is elapsed."""
+
+    revision: int
+    run: str
+    workflow: str
+    status: str
+    words: str
+    tone: str
+    at_rest: bool
+    ended: bool
+    counts: CountShot
+    nodes: int
+    now: float
+    active_s: float
+    active_since: float | None
+    started_at: float | None
+    graph: GraphShot
+    questions: list[QuestionShot]
+    failure: FailureShot | None
+    notice: str
+    report: str
+    result: str
+    log_lines: int
+    buttons: list[ButtonShot]
+
+
+def snapshot(view: RunView, now: float, drawing: Drawing | None = None) -> dict[str, Any]:
+    """The run as a dict of plain JSON values, as the widget's trait carries it.
+
+    Args:
+        now: seconds since the epoch, by the clock that stamped the events.
+        drawing: the drawing of this very state where the caller has one.
+    """
+    result: dict[str, Any] = msgspec.to_builtins(shoot(view, now, drawing))
+    return result
+
+
+def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot:
+    """The same as :func:`snapshot`, typed."""
+    counts = view.counts
+    return Snapshot(
+        revision=view.revision,
+        run=view.run_id,
+        workflow=view.workflow,
+        status=view.shown_status,
+        words=words.status_words(view),
+        tone=words.tone(view),
+        at_rest=view.at_rest,
+        ended=view.ended,
+        counts=CountShot(total=counts.total, done=counts.done, failed=counts.failed, from_journal=counts.from_journal),
+        nodes=len(view.nodes),
+        now=now,
+        active_s=round(view.active_s, 3),
+        active_since=view.active_since,
+        started_at=view.started_at,
+        graph=_graph(drawing or draw(view), view),
+        questions=[_question(p) for p in view.open_prompts],
+        failure=_failure(view),
+        notice=notice(view),
+        report=_report(view),
+        result=_result(view),
+        log_lines=sum(len(n.log) for n in list(view.nodes.values())) + len(view.reports),
+        buttons=_buttons(view),
+    )
+
+
+def _graph(drawing: Drawing, view: RunView) -> GraphShot:
+    boxes = drawing.graph.boxes
+    layout = drawing.layout
+    return GraphShot(
+        hash=drawing.hash,
+        width=layout.width,
+        height=layout.height,
+        boxes=[
+            _box(box, label, place.x, place.y, place.w, place.h, view)
+            for box, label, place in zip(boxes, drawing.labels, layout.places, strict=True)
+        ],
+        edges=[
+            EdgeShot(a=a, b=b, path=path, on=box_status(boxes[b], view) != "pending")
+            for (a, b), path in zip(drawing.graph.edges, layout.paths, strict=True)
+        ],
+    )
+
+
+def box_status(box: Box, view: RunView) -> str:
+    """The status to draw: nobody is called to a question of a run at rest, which takes no answer."""
+    return "pending" if view.at_rest and box.status == "waiting" else box.status
+
+
+def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: RunView) -> BoxShot:
+    node, status = box.nodes[0], box_status(box, view)
+    since = until = None
+    share: float | None = None
+    if not box.stack:
+        if status == "retrying" or (status == "waiting" and node.kind == "sleep"):
+            until = node.wake_at
+        elif status in ("running", "waiting") and not view.interrupted:
+            since = node.started_at
+        if status == "running" and node.progress is not None and node.progress[1]:
+            share = round(min(1.0, max(0.0, node.progress[0] / node.progress[1])), 3)
+    else:
+        share = round(box.counts["completed"] / len(box.nodes), 3) if status != "completed" else None
+    return BoxShot(
+        id=box.id,
+        label=label,
+        title=box.label,
+        kind=box.kind,
+        status=status,
+        x=x,
+        y=y,
+        w=w,
+        h=h,
+        note="to do" if status != box.status else note(box),
+        since=since,
+        until=until,
+        count=len(box.nodes),
+        progress=share,
+        attempts=node.attempts if not box.stack else 0,
+        duration_s=node.duration_s if not box.stack else None,
+        from_journal=node.from_journal,
+    )
+
+
+def _question(prompt: PromptView) -> QuestionShot:
+    opened = prompt.opened
+    default = ""
+    if opened.has_default:
+        default = words.scalar(words.loads(opened.default)) or "the default"
+    return QuestionShot(
+        node=prompt.node_id,
+        prompt=prompt.prompt,
+        generation=prompt.generation,
+        kind=prompt.kind,
+        message=prompt.message,
+        options=list(prompt.options),
+        initial=words.loads(opened.initial),
+        schema=dict(prompt.schema),
+        shown=[_bounded(s) for s in prompt.shown],
+        hint=hint(prompt),
+        error=prompt.error,
+        deadline=prompt.deadline,
+        default_words=default,
+    )
+
+
+def _bounded(shown: Shown) -> Shown:
+    if (len(shown.rows) <= SHOWN_ROWS and len(shown.text) <= SHOWN_TEXT) or shown.kind == "image":
+        return shown
+    text = shown.text if len(shown.text) <= SHOWN_TEXT else shown.text[:SHOWN_TEXT] + "\n…"
+    rows = shown.rows[:SHOWN_ROWS]
+    return Shown(kind=shown.kind, text=text, columns=shown.columns, rows=rows, total=shown.total or len(shown.rows))
+
+
+def hint(prompt: PromptView) -> str:
+    """How to answer in a cell: ``%loom answer go yes``."""
+    match prompt.kind:
+        case "confirm":
+            value = "yes"
+        case "select":
+            first = prompt.options[0] if prompt.options else "1"
+            value = f'"{first}"' if " " in first else first
+        case "form":
+            value = "'{...}'"
+        case _:
+            value = '"..."'
+    return f"%loom answer {prompt.prompt} {value}"
+
+
+def failure_of(error: ErrorRecord, hint: str = "", node: str = "") -> FailureShot:
+    """An error as people read it: its class, its sentence, and their own lines, the innermost last."""
+    frames = error.frames[-3:]
+    return FailureShot(
+        type=words.class_name(error),
+        message=words.short(error.message, 2_000) if "\n" not in error.message else error.message[:2_000],
+        lines=[
+            LineShot(place=f"{f.file}, {f.name}" if f.name == "<module>" else f"{f.file}, {f.name}()", line=f.line,
+                     text=f.text.strip()[:300])
+            for f in frames
+        ],
+        notes=[n[:500] for n in error.notes[:5]],
+        hint=hint,
+        node=node,
+    )  # fmt: skip
+
+
+def _failure(view: RunView) -> FailureShot | None:
+    if view.error is None or view.status not in ("failed", "blocked", "killed"):
+        return None
+    failed = view.nodes.get(view.failed_node_id or "")
+    done = view.counts.done
+    kept = f"{words.plural(done, 'finished step')} {'is' if done == 1 else 'are'} kept. " if done else ""
+    again = (
+        f"only {failed.label} runs again" if failed else "finished steps do not run again" if done else "it starts over"
+    )
+    return failure_of(view.error, f"{kept}Fix the cause, then Resume: {again}.", view.failed_node_id or "")
+
+
+def notice(view: RunView) -> str:
+    """The sentence that a run at rest, or one that nobody runs, needs; empty otherwise."""
+    if view.shown_status == "interrupted":
+        return "Its kernel is gone. Finished steps are kept; Resume goes on from there."
+    if view.status == "paused":
+        if view.message:
+            return view.message
+        if view.reason == "needs_decision":
+            return "The body asks for something else than what was recorded."
+        return "Finished steps are kept; Resume goes on from there."
+    if view.exited and view.reason:
+        return view.reason
+    if view.status in ("skipped", "cancelled", "killed", "blocked") and view.reason:
+        return view.reason
+    return ""
+
+
+def _report(view: RunView) -> str:
+    lines = [v for ns, v in view.reports[-20:] if not ns]
+    if not lines or view.ended:
+        return ""
+    value = words.loads(lines[-1])
+    return words.short(value if isinstance(value, str) else bytes(lines[-1]).decode(errors="replace"), REPORT_LIMIT)
+
+
+def _result(view: RunView) -> str:
+    if not view.ended or view.status not in ("completed", "skipped"):
+        return ""
+    text = readable(view.result, limit=REPORT_LIMIT, pretty=False)
+    return "" if text == "null" else text
+
+
+def _buttons(view: RunView) -> list[ButtonShot]:
+    status = view.shown_status
+    if not view.at_rest and status != "interrupted":
+        stop = [] if view.asked else [ButtonShot(action="stop", label="Stop")]
+        return stop + ([] if view.asked == "cancel" else [ButtonShot(action="cancel", label="Cancel")])
+    if status == "paused" and view.reason == "needs_decision":
+        return [
+            ButtonShot(action="accept", label="Run it live", primary=True),
+            ButtonShot(action="resume", label="Resume"),
+            ButtonShot(action="cancel", label="Cancel"),
+        ]
+    if status in ("paused", "interrupted"):
+        return [ButtonShot(action="resume", label="Resume", primary=True), ButtonShot(action="cancel", label="Cancel")]
+    if status == "failed":
+        node = view.nodes.get(view.failed_node_id or "")
+        label = f"Resume from {words.short(node.label, 24)}" if node else "Resume"
+        return [ButtonShot(action="resume", label=label, primary=True)]
+    if status == "blocked" or (view.ended and view.resumable):
+        return [ButtonShot(action="resume", label="Resume", primary=True)]
+    return []
