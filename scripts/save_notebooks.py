@@ -1,0 +1,40 @@
+"""Executes the notebooks and saves them with their outputs, clean: ``save_notebooks.py [NOTEBOOK...]``, all by default.
+
+Clean means what ``tests/notebook_files`` checks: nothing that changes from one execution to the next or from one machine
+to another, no widget state, an execution count on every cell (without one nbval would not compare it).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from notebook_files import NOTEBOOKS, execute
+
+
+def clean(notebook: Any) -> None:
+    """Take out what belongs to one execution only."""
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
+    notebook.metadata = nbformat.from_dict({"kernelspec": kernel, "language_info": {"name": "python"}})
+    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), start=1):
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k == "tags"})
+        cell.execution_count = number
+        for output in cell.outputs:
+            if "execution_count" in output:
+                output["execution_count"] = number
+
+
+def main(paths: list[Path]) -> None:
+    for path in paths or sorted(NOTEBOOKS.glob("*.ipynb")):
+        with tempfile.TemporaryDirectory() as home:
+            notebook = execute(path, LOOM_HOME=f"{home}/.loom", LOOM_ANSWERS=str(NOTEBOOKS / "answers.yaml"))
+        clean(notebook)
+        nbformat.write(notebook, path)
+        print(f"{path.name}: {len(notebook.cells)} cells, {path.stat().st_size / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main([Path(name).resolve() for name in sys.argv[1:]])

@@ -1,0 +1,109 @@
+"""loom-kernel, through its public names, on a journal with a hub."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+from workload import N, die, main
+
+from loom_kernel import Context, resume, step, workflow
+
+# Seconds that a body measured between its first and its last step; a run that is replayed doesn't read it.
+measured: dict[str, float] = {}
+
+
+@step
+async def add(x: int) -> int:
+    return x + 1
+
+
+@step
+def add_sync(x: int) -> int:
+    return x + 1
+
+
+@workflow
+async def chain(ctx: Context, n: int) -> int:
+    x, start = 0, time.perf_counter()
+    for _ in range(n):
+        x = await add(x)
+    measured["chain"] = time.perf_counter() - start
+    return x
+
+
+@workflow
+async def chain_sync(ctx: Context, n: int) -> int:
+    x, start = 0, time.perf_counter()
+    for _ in range(n):
+        x = await add_sync(x)
+    measured["chain_sync"] = time.perf_counter() - start
+    return x
+
+
+@workflow
+async def fan(ctx: Context, n: int) -> int:
+    start = time.perf_counter()
+    total = sum(await asyncio.gather(*(add(i) for i in range(n))))
+    measured["fan"] = time.perf_counter() - start
+    return total
+
+
+@workflow
+async def crashing(ctx: Context, n: int, marker: str) -> int:
+    x = 0
+    for _ in range(n):
+        x = await add(x)
+    if not Path(marker).exists():
+        Path(marker).write_text(ctx.run_id)
+        die()
+    return x
+
+
+def steps(folder: Path) -> dict[str, float]:
+    """Steps one after the other, async and sync, and all at once."""
+    chain.options(show=False).start(n=1).wait()  # the hub is up
+    start = time.perf_counter()
+    assert chain.start(n=N).wait().result == N
+    whole = time.perf_counter() - start
+    assert chain_sync.start(n=N).wait().result == N
+    assert fan.start(n=N).wait().result == N * (N + 1) // 2
+    return {
+        "sequential": measured["chain"],
+        "sequential_whole_run": whole,
+        "sequential_sync": measured["chain_sync"],
+        "fan": measured["fan"],
+    }
+
+
+def busy(folder: Path) -> dict[str, float]:
+    """The same while the main thread computes in pure Python, as a cell may do."""
+    chain.start(n=1).wait()
+    done = threading.Event()
+    run = chain.start(n=N)
+    threading.Thread(target=lambda: (run.settle(), done.set()), daemon=True).start()
+    number = 7
+    while not done.is_set():
+        for _ in range(20_000):
+            number = (number * 31 + 11) % 1_000_003
+    return {"sequential_busy": measured["chain"]}
+
+
+def record(folder: Path) -> dict[str, float]:
+    """N recorded steps, and a worker that dies before it can say that the run has ended."""
+    crashing.start(n=N, marker=str(folder / "crashed")).wait()
+    raise SystemExit("did not crash")
+
+
+def recover(folder: Path) -> dict[str, float]:
+    """Resume that run in a new process: connect, read, replay, end."""
+    run_id = (folder / "crashed").read_text()
+    start = time.perf_counter()
+    assert resume(run_id).wait().result == N
+    return {"recovery": time.perf_counter() - start}
+
+
+if __name__ == "__main__":
+    main({"steps": steps, "busy": busy, "record": record, "recover": recover})
