@@ -169,6 +169,42 @@ class StepTimeout(LoomError, TimeoutError):
         return f"step {self.step!r} took longer than {self.timeout_s:g} s"
 
 
+class StepInterrupted(LoomError):
+    """An attempt was under way when its worker died, and the step says that it may not simply run again."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.step = step
+
+    def __str__(self) -> str:
+        return (
+            f"step {self.step!r} was interrupted in the middle of an attempt, and nobody knows how far it came. "
+            'Look at what it did and resume the run, or let it run again with @step(on_unknown="retry").'
+        )
+
+
+class PromptTimeout(LoomError, TimeoutError):
+    """A question was not answered in its ``timeout_s`` and has no ``default``."""
+
+    def __init__(self, prompt: str, timeout_s: float) -> None:
+        super().__init__(prompt, timeout_s)
+        self.prompt, self.timeout_s = prompt, timeout_s
+
+    def __str__(self) -> str:
+        return f"question {self.prompt!r} was not answered within {self.timeout_s:g} s; give it a default= to go on without"
+
+
+class CycleError(LoomError, ValueError):
+    """An edge would make the graph go round in a circle."""
+
+    def __init__(self, parent: str, child: str) -> None:
+        super().__init__(parent, child)
+        self.parent, self.child = parent, child
+
+    def __str__(self) -> str:
+        return f"{self.child!r} cannot come after {self.parent!r}: {self.parent!r} comes after it already"
+
+
 class StepFailed(LoomError):
     """A step failed with an error that cannot be rebuilt here; the same class is raised live and replayed.
 

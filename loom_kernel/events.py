@@ -142,7 +142,9 @@ class MismatchAccepted(Event):
 class NodeStarted(Event):
     """An attempt of a durable call began. ``kind``: step, tool, inline, workflow, sleep.
 
-    ``parents`` are the node ids of its frontier. ``args`` is an encoded, bounded preview of the arguments for people.
+    ``parents`` are the node ids of its frontier; the single item ``"=" + node id`` says "the same parents as that
+    node", so that a wide fan-out after another does not list them a thousand times.
+    ``args`` is an encoded, bounded preview of the arguments for people.
     ``where`` names the calling line (``"cell 4, line 12"``). ``code`` is the hash of the step's code.
     """
 
@@ -188,6 +190,7 @@ class NodeFailed(Event):
     attempts: int = 1
     duration_s: float = 0.0
     retained: bool = False  # ctx.tool(failure_mode="return"): the failure is the replayable outcome
+    outcome: Raw = NULL  # with retained: the error as the body received it, encoded
 
 
 class NodeFailurePassed(Event):
