@@ -19,8 +19,10 @@ def test_a_cell_runs_in_jupyterlab(project: Path, chromium: str, artifacts: Path
     with Lab(project) as lab, lab.open("smoke.ipynb", chromium) as page:
         page.run(1)
         assert page.text(1).strip() == "42"
+        page.screenshot(artifacts / "lab-cell.png", cell=1)
         page.run(2)
         assert page.error(2) == "ZeroDivisionError: division by zero"
         page.save()
         page.screenshot(artifacts / "lab.png")
+        assert page.output(1).inner_text().endswith("42")
         assert "42" in (project / "smoke.ipynb").read_text()
