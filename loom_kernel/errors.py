@@ -18,6 +18,11 @@ class LoomError(Exception):
         return [f"{type(self).__name__}: {lines[0]}", *lines[1:]]
 
 
+def _a(kind: str) -> str:
+    """A type's name with its article."""
+    return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
+
+
 # ---------------------------------------------------------------- defining and calling
 
 
@@ -75,7 +80,7 @@ class ValueNotStorableError(LoomError, TypeError):
         self.path, self.kind, self.hint = path, kind, hint
 
     def __str__(self) -> str:
-        return f"{self.path} is a {self.kind}, which the journal cannot keep. {self.hint}"
+        return f"{self.path} is {_a(self.kind)}, which the journal cannot keep. {self.hint}"
 
 
 class UnhashableValue(LoomError, TypeError):
@@ -92,7 +97,7 @@ class UnhashableValue(LoomError, TypeError):
         self.path, self.kind, self.hint = path, kind, hint
 
     def __str__(self) -> str:
-        return f"{self.path} is a {self.kind}, which has no content to identify it by. {self.hint}".rstrip()
+        return f"{self.path} is {_a(self.kind)}, which has no content to identify it by. {self.hint}".rstrip()
 
 
 class UnknownClassError(LoomError, LookupError):
@@ -108,7 +113,7 @@ class UnknownClassError(LoomError, LookupError):
         self.name, self.why = name, why
 
     def __str__(self) -> str:
-        return f"a stored value is a {self.name.replace('__main__:', '').replace(':', '.')}, {self.why}"
+        return f"a stored value is {_a(self.name.replace('__main__:', '').replace(':', '.'))}, {self.why}"
 
 
 class UnhashableArgumentError(LoomError, TypeError):
@@ -120,7 +125,7 @@ class UnhashableArgumentError(LoomError, TypeError):
 
     def __str__(self) -> str:
         return (
-            f"step {self.step!r}: argument {self.parameter!r} is a {self.kind}, which has no content to identify the call by. "
+            f"step {self.step!r}: argument {self.parameter!r} is {_a(self.kind)}, which has no content to identify the call by. "
             f'Leave it out with @step(ignore=("{self.parameter}",)), or give an identity with @step(key=lambda {self.parameter}, **_: ...).'
         )
 

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from loom_kernel.codec.failures import decode_error, encode_error, name_cells, rebuildable
+from loom_kernel.codec.forms import BLOB_BYTES, MAX_BYTES, Blob, Encoded, SecretDigest, Unkept
 from loom_kernel.codec.hashing import content_hash
 from loom_kernel.codec.previewing import preview
-from loom_kernel.codec.values import (
-    BLOB_BYTES,
-    MAX_BYTES,
-    Blob,
-    Encoded,
-    SecretDigest,
-    Unkept,
-    decode,
-    decode_now,
-    digest,
-    encode,
-    references,
-)
+from loom_kernel.codec.reading import decode, decode_now, references
+from loom_kernel.codec.writing import digest, encode
 
 __all__ = [
     "BLOB_BYTES",

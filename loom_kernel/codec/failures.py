@@ -12,8 +12,10 @@ import msgspec
 from msgspec import Raw
 
 from loom_kernel.codec import classes
-from loom_kernel.codec.refusal import Refused, type_name
-from loom_kernel.codec.values import BLOB_BYTES, TAG, Reader, Unkept, Writer, _missing
+from loom_kernel.codec.forms import BLOB_BYTES, TAG, Unkept
+from loom_kernel.codec.reading import READ, Reader, missing
+from loom_kernel.codec.writing import WRITE_BY_TEST, Writer
+from loom_kernel.codec_tables.refusal import Refused, type_name
 from loom_kernel.errors import StepFailed, UnknownClassError
 from loom_kernel.events import NULL, ErrorRecord, Frame
 
@@ -57,14 +59,14 @@ def _record(exc: BaseException, hide: tuple[str, ...], depth: int, seen: set[int
     frames = _frames(exc, hide)
     if isinstance(kept, ErrorRecord):
         return kept
-    seen.add(id(exc))
+    seen = seen | {id(exc)}
     args, state = _parts(exc)
     cause = exc.__cause__
     return ErrorRecord(
         type=classes.class_name(type(exc)),
         message=_message(exc),
-        args=_raw(_each(args)),
-        state=_raw({name: _one(item) for name, item in state.items()}) if state else NULL,
+        args=_raw([_one(item, seen) for item in args]),
+        state=_raw({name: _one(item, seen) for name, item in state.items()}) if state else NULL,
         frames=frames,
         notes=[str(note) for note in getattr(exc, "__notes__", ())],
         cause=_record(cause, hide, depth - 1, seen) if cause is not None and depth > 0 and id(cause) not in seen else None,
@@ -97,12 +99,8 @@ def _parts(exc: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(args), state
 
 
-def _each(values: tuple[Any, ...]) -> list[Any]:
-    return [_one(value) for value in values]
-
-
-def _one(value: Any) -> Any:
-    writer = Writer(inline=True)
+def _one(value: Any, inside: set[int]) -> Any:
+    writer = Writer(inline=True, inside=inside)
     try:
         tree = writer.tree(value)
         if len(msgspec.json.encode(tree)) <= BLOB_BYTES // 2:
@@ -187,7 +185,7 @@ def decode_error(record: ErrorRecord, *, step: str, namespace: Mapping[str, Any]
     """
     try:
         cls = classes.find_class(record.type, "error", namespace)
-        exc = _rebuild(cls, record, Reader(_missing, namespace))
+        exc = _rebuild(cls, record, Reader(missing, namespace))
     except Exception:
         kind = record.type.replace("__main__:", "").replace("builtins:", "").replace(":", ".")
         exc = StepFailed(step, kind, record.message)
@@ -228,3 +226,19 @@ def _value(reader: Reader, node: Any) -> Any:
         return Unkept(str(node.get("class", "value")) if isinstance(node, dict) else "value", "")
 
 
+# ---------------------------------------------------------------- exceptions as values
+
+
+def _write(w: Writer, value: BaseException) -> Any:
+    w.named(value, "error")
+    record = w.container(value, lambda: _record(value, ("loom_kernel",), CAUSES, w.inside))
+    return {TAG: "error", "v": msgspec.json.decode(msgspec.json.encode(record))}
+
+
+def _read(r: Reader, node: Any) -> BaseException:
+    record = msgspec.json.decode(msgspec.json.encode(node["v"]), type=ErrorRecord)
+    return decode_error(record, step="", namespace=r.namespace)
+
+
+WRITE_BY_TEST.insert(0, (classes.KINDS["error"], _write))  # errors hold values, and values hold errors
+READ["error"] = _read

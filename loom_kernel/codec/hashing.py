@@ -20,8 +20,9 @@ import msgspec
 
 from loom_kernel import codec_tables
 from loom_kernel.codec import classes
-from loom_kernel.codec.refusal import Refused, type_name
-from loom_kernel.codec.values import TAG, Writer, is_plain
+from loom_kernel.codec.forms import TAG, is_plain
+from loom_kernel.codec.writing import Writer
+from loom_kernel.codec_tables.refusal import Refused, type_name
 from loom_kernel.errors import UnhashableValue
 
 _canonical = msgspec.json.Encoder(order="deterministic")
@@ -37,9 +38,14 @@ class _Hasher(Writer):
         return {TAG: tag, **more, "hash": _digest(data)}
 
     def table(self, value: Any, kind: codec_tables.Kind) -> dict[str, Any]:
+        if kind.feed is None:
+            return kind.write(value, self)
         digest = hashlib.blake2b(digest_size=16)
         kind.feed(value, digest, self)
-        return {TAG: kind.tag, "hash": digest.hexdigest()}
+        return {TAG: type(value).__name__, "hash": digest.hexdigest()}
+
+    def part(self, value: Any) -> Any:
+        return self.tree(value)
 
     def named(self, value: Any, kind: str) -> str:
         return classes.class_name(type(value))  # a hash need not be read back, so a local class will do

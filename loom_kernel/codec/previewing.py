@@ -11,8 +11,8 @@ import msgspec
 
 from loom_kernel import codec_tables
 from loom_kernel.codec import classes
-from loom_kernel.codec.refusal import type_name
-from loom_kernel.codec.values import _BY_TEXT, SecretDigest, Unkept
+from loom_kernel.codec.forms import BY_TEXT, SecretDigest, Unkept
+from loom_kernel.codec_tables.refusal import type_name
 
 _SIZES = ((50, 600, 6), (20, 200, 4), (8, 80, 3), (3, 40, 2))  # items, characters, depth: tried until it fits
 _DOTS = "…"
@@ -45,7 +45,7 @@ def _short(value: Any, items: int, characters: int, depth: int, inside: set[int]
         return value if value - value == 0 else repr(value)
     if cls is str:
         return _cut(value, characters)
-    if cls in _BY_TEXT:
+    if cls in BY_TEXT:
         return _cut(str(value), characters)
     if cls in (dt.datetime, dt.date, dt.time):
         return value.isoformat()

@@ -1,0 +1,98 @@
+"""The vocabulary of stored values: what a value becomes, and what needs no change at all."""
+
+from __future__ import annotations
+
+import decimal
+import fractions
+import ipaddress
+import math
+import pathlib
+import uuid
+from typing import Any, NamedTuple
+
+BLOB_BYTES = 64 * 1024
+"""What is larger than this leaves the JSON and becomes a blob."""
+
+MAX_BYTES = 2 * 1024**3
+"""The largest value that is kept."""
+
+TAG = "$loom"
+
+
+class Blob(NamedTuple):
+    """A part of a value that is kept beside the event, by content."""
+
+    sha256: str
+    data: bytes
+
+
+class Encoded(NamedTuple):
+    """A value ready to be written: JSON of at most 64 KiB (about), and the blobs that it names."""
+
+    json: bytes
+    blobs: tuple[Blob, ...] = ()
+
+
+class SecretDigest(NamedTuple):
+    """What is left of a secret value when it is read back: the sha256 of its text."""
+
+    sha256: str
+
+
+class Unkept(NamedTuple):
+    """Stands for a part of an exception that could not be kept; using it as the thing it was says so."""
+
+    kind: str
+    text: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise AttributeError(f"this {self.kind} belonged to the exception when it was raised; the journal could not keep it")
+
+
+# ---------------------------------------------------------------- the fast path: plain JSON
+
+ATOMS = frozenset({str, int, bool, type(None)})
+
+
+def is_plain(value: Any) -> bool:
+    """Whether ``value`` is JSON already, of exact types: nothing to tag, nothing to refuse."""
+    cls = type(value)
+    if cls in ATOMS:
+        return True
+    if cls is float:
+        return math.isfinite(value)
+    if cls is dict:
+        for key, item in value.items():
+            if type(key) is not str or key == TAG:
+                return False
+            if type(item) not in ATOMS and not is_plain(item):
+                return False
+        return True
+    if cls is list:
+        for item in value:  # noqa: SIM110 - a generator would double the cost
+            if type(item) not in ATOMS and not is_plain(item):
+                return False
+        return True
+    return False
+
+
+# ---------------------------------------------------------------- kept as their text
+
+BY_TEXT: dict[type, str] = {
+    decimal.Decimal: "decimal",
+    fractions.Fraction: "fraction",
+    uuid.UUID: "uuid",
+    pathlib.PurePosixPath: "pureposixpath",
+    pathlib.PureWindowsPath: "purewindowspath",
+    type(pathlib.Path()): "path",
+    ipaddress.IPv4Address: "ipv4address",
+    ipaddress.IPv6Address: "ipv6address",
+    ipaddress.IPv4Network: "ipv4network",
+    ipaddress.IPv6Network: "ipv6network",
+}
+"""Types that are kept as their text, with their tags."""
+
+FACTORIES = {cls.__name__: cls for cls in (list, dict, set, tuple, str, int, float, bool)}
+"""Defaults that a ``defaultdict`` may have."""
