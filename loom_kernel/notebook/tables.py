@@ -109,7 +109,7 @@ def show(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case float():
-            return f"{value:.6g}"
+            return f"{value:.1f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
         case dt.datetime():
             return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
         case dt.timedelta():
