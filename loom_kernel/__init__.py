@@ -1,0 +1,189 @@
+"""Durable workflows that live in Jupyter: watch them, answer them, restart them, query them.
+
+The public names, loaded when they are first used, so that ``import loom_kernel`` and ``%load_ext loom_kernel`` cost
+next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loom_kernel._version import __version__
+
+if TYPE_CHECKING:
+    from loom_kernel.authoring.context import CancelToken, Context
+    from loom_kernel.authoring.people import People
+    from loom_kernel.authoring.registry import (
+        Registry,
+        create_registry,
+        normalize_workflow_name,
+        registry,
+        workflow_names_equal,
+    )
+    from loom_kernel.authoring.result import RunResult
+    from loom_kernel.authoring.step import (
+        StepCall,
+        StepDefinition,
+        StepHandle,
+        UnrecordedStepWarning,
+        current_step,
+        step,
+    )
+    from loom_kernel.authoring.workflow import WorkflowDefinition, resolve_inputs, workflow
+    from loom_kernel.errors import (
+        AnswerError,
+        ChildWorkflowError,
+        DefinitionError,
+        FatalError,
+        InputError,
+        JournalError,
+        LoomError,
+        MutatedArgumentError,
+        NeedsAnswer,
+        OutputError,
+        ParallelFailure,
+        ResumeError,
+        RetryableError,
+        RunError,
+        RunFailed,
+        RunStopped,
+        SettingsError,
+        SqlError,
+        StepFailed,
+        StepTimeout,
+        StorageUnavailableError,
+        UnhashableArgumentError,
+        UnknownRunError,
+        UnknownWorkflowError,
+        ValueNotStorableError,
+        WouldBlock,
+    )
+    from loom_kernel.policies import Budget, Retry
+    from loom_kernel.runtime.api import configure, get_run, resume, run, runs, sql
+    from loom_kernel.runtime.run import Run
+
+_HOMES = {
+    "loom_kernel.authoring.context": ("CancelToken", "Context"),
+    "loom_kernel.authoring.people": ("People",),
+    "loom_kernel.authoring.registry": (
+        "Registry", "create_registry", "normalize_workflow_name", "registry", "workflow_names_equal",
+    ),
+    "loom_kernel.authoring.result": ("RunResult",),
+    "loom_kernel.authoring.step": (
+        "StepCall", "StepDefinition", "StepHandle", "UnrecordedStepWarning", "current_step", "step",
+    ),
+    "loom_kernel.authoring.workflow": ("WorkflowDefinition", "resolve_inputs", "workflow"),
+    "loom_kernel.errors": (
+        "AnswerError", "ChildWorkflowError", "DefinitionError", "FatalError", "InputError", "JournalError", "LoomError",
+        "MutatedArgumentError", "NeedsAnswer", "OutputError", "ParallelFailure", "ResumeError", "RetryableError",
+        "RunError", "RunFailed", "RunStopped", "SettingsError", "SqlError", "StepFailed", "StepTimeout",
+        "StorageUnavailableError", "UnhashableArgumentError", "UnknownRunError", "UnknownWorkflowError",
+        "ValueNotStorableError", "WouldBlock",
+    ),
+    "loom_kernel.policies": ("Budget", "Retry"),
+    "loom_kernel.runtime.api": ("configure", "get_run", "resume", "run", "runs", "sql"),
+    "loom_kernel.runtime.run": ("Run",),
+}  # fmt: skip
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AnswerError",
+    "Budget",
+    "CancelToken",
+    "ChildWorkflowError",
+    "Context",
+    "DefinitionError",
+    "FatalError",
+    "InputError",
+    "JournalError",
+    "LoomError",
+    "MutatedArgumentError",
+    "NeedsAnswer",
+    "OutputError",
+    "ParallelFailure",
+    "People",
+    "Registry",
+    "ResumeError",
+    "Retry",
+    "RetryableError",
+    "Run",
+    "RunError",
+    "RunFailed",
+    "RunResult",
+    "RunStopped",
+    "SettingsError",
+    "SqlError",
+    "StepCall",
+    "StepDefinition",
+    "StepFailed",
+    "StepHandle",
+    "StepTimeout",
+    "StorageUnavailableError",
+    "UnhashableArgumentError",
+    "UnknownRunError",
+    "UnknownWorkflowError",
+    "UnrecordedStepWarning",
+    "ValueNotStorableError",
+    "WorkflowDefinition",
+    "WouldBlock",
+    "__version__",
+    "configure",
+    "create_registry",
+    "current_step",
+    "get_run",
+    "load_ipython_extension",
+    "normalize_workflow_name",
+    "registry",
+    "resolve_inputs",
+    "resume",
+    "run",
+    "runs",
+    "sql",
+    "step",
+    "unload_ipython_extension",
+    "workflow",
+    "workflow_names_equal",
+]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext loom_kernel``."""
+    from loom_kernel.notebook import magics
+
+    magics.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext loom_kernel``."""
+    from loom_kernel.notebook import magics
+
+    magics.unload(shell)
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    if name in ("workflow", "WorkflowDefinition", "registry"):
+        _provide_launcher()
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def _provide_launcher() -> None:
+    """Definitions start runs through a slot; this says what fills it, without loading it."""
+    from loom_kernel.authoring import launcher
+
+    def load() -> launcher.Launcher:
+        from loom_kernel.runtime import get_runtime
+
+        return get_runtime()
+
+    launcher.provide(load)

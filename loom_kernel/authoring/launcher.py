@@ -43,6 +43,12 @@ class Launcher(Protocol):
         """A ``Run``; it is durable when this returns."""
         ...
 
+    async def start_async(
+        self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options
+    ) -> Any:
+        """Twin of ``start``."""
+        ...
+
     async def run(
         self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options
     ) -> RunResult[Any]:

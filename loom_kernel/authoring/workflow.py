@@ -69,6 +69,13 @@ class WorkflowDefinition(Generic[P, R]):
         run: Run[R] = launcher_slot.get_launcher().start(self, given, self.start_options)
         return run
 
+    async def start_async(self, *args: P.args, **inputs: P.kwargs) -> Run[R]:
+        """Twin of :meth:`start`."""
+        given = self.bind(*args, **inputs)
+        self.validate_inputs(given)
+        run: Run[R] = await launcher_slot.get_launcher().start_async(self, given, self.start_options)
+        return run
+
     async def run(self, *args: P.args, **inputs: P.kwargs) -> RunResult[R]:
         """Start a run and return what it came to; never raises for the run's outcome.
 
@@ -331,6 +338,15 @@ def define(
     )
 
 
+def resolve_inputs(definition: WorkflowDefinition[..., Any], inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The inputs a run of ``definition`` would have: validated, defaults included.
+
+    Raises:
+        InputError: with everything that is wrong with them.
+    """
+    return definition.validate_inputs(inputs or {})
+
+
 @overload
 def workflow(fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> WorkflowDefinition[P, R]: ...
 @overload
@@ -384,4 +400,4 @@ def _is_context(parameter: inspect.Parameter) -> bool:
     return parameter.name in _CONTEXT_NAMES
 
 
-__all__ = ["WorkflowDefinition", "define", "workflow"]
+__all__ = ["WorkflowDefinition", "define", "resolve_inputs", "workflow"]

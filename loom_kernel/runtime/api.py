@@ -1,0 +1,131 @@
+"""The public functions over the runtime of this process; ``loom_kernel`` re-exports them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from loom_kernel.errors import DefinitionError
+from loom_kernel.runtime import Run, RunList, get_runtime
+
+if TYPE_CHECKING:
+    from loom_kernel.authoring.workflow import WorkflowDefinition
+
+
+def configure(
+    *,
+    home: str | os.PathLike[str] | None = None,
+    journal: str | None = None,
+    answers: str | os.PathLike[str] | None = None,
+    resume: bool | None = None,
+    test: bool | None = None,
+    model: str | None = None,
+) -> None:
+    """Set things from code; this wins over the environment and ``loom.toml``.
+
+    Args:
+        home: the ``.loom`` folder.
+        journal: ``"duckdb"``, ``"memory"``, a file or a URL.
+        answers: a YAML file with the answers to questions.
+        resume: let scripts and headless notebooks continue unfinished runs.
+        test: a fresh journal, seeded ids, a virtual clock.
+        model: the model that stages use.
+
+    Raises:
+        SettingsError: a value of the wrong kind, or the journal is open already.
+    """
+    values = {"home": home, "journal": journal, "answers": answers, "resume": resume, "test": test, "model": model}
+    get_runtime().configure(**{name: value for name, value in values.items() if value is not None})
+
+
+def runs(
+    status: str | Iterable[str] | None = None,
+    workflow: str | None = None,
+    key: str | None = None,
+    tag: str | None = None,
+    notebook: str | None = None,
+    limit: int | None = 20,
+) -> RunList:
+    """The newest runs of this project, whichever process they belong to.
+
+    Args:
+        status: only those; ``"interrupted"`` is one too.
+        workflow: only runs of that workflow.
+        key: only runs started with that key.
+        tag: only runs with that label.
+        notebook: only runs started in that notebook.
+        limit: at most so many; None for all.
+
+    Raises:
+        StorageUnavailableError: the journal cannot be read.
+    """
+    return get_runtime().runs(status=status, workflow=workflow, key=key, tag=tag, notebook=notebook, limit=limit)
+
+
+def get_run(id: str) -> Run[Any]:
+    """A run by its id, or by the beginning of it.
+
+    Raises:
+        UnknownRunError: none, or several.
+    """
+    return get_runtime().get_run(id)
+
+
+def resume(id: str, *, accept: bool = False, take: bool = False, secrets: Mapping[str, Any] | None = None) -> Run[Any]:
+    """Go on with a run here, from what is recorded.
+
+    Args:
+        id: its id, or the beginning of it.
+        accept: run what does not match the recorded history as new work.
+        take: take it from the worker that has it, although that worker lives.
+        secrets: values of its secret inputs, which are not stored.
+
+    Raises:
+        UnknownRunError, UnknownWorkflowError, InputError, ResumeError: the sentence says what is missing.
+    """
+    return get_runtime().resume(id, accept=accept, take=take, secrets=secrets)
+
+
+def run(
+    definition: WorkflowDefinition[..., Any] | str, inputs: Mapping[str, Any] | None = None, **options: Any
+) -> Run[Any]:
+    """Start a workflow, given itself or by its name; durable when it returns.
+
+    Args:
+        definition: what ``@workflow`` made, or a name.
+        inputs: its inputs.
+        options: ``key, budget, tags, fresh, show, answers``, as ``definition.options`` takes them.
+
+    Raises:
+        UnknownWorkflowError, InputError: before anything runs.
+    """
+    from loom_kernel.authoring.registry import registry
+    from loom_kernel.authoring.workflow import WorkflowDefinition
+
+    if isinstance(definition, str):
+        definition = registry.get(definition)
+    if not isinstance(definition, WorkflowDefinition):
+        raise DefinitionError(f"run() takes a workflow or its name, not a {type(definition).__name__}")
+    started: Run[Any] = definition.options(**options).start(**(inputs or {}))
+    return started
+
+
+def sql(query: str, *, frames: Mapping[str, Any] | None = None, timeout_s: float = 30.0) -> Any:
+    """Ask the journal in SQL; the result is a relation on DuckDB's default connection.
+
+    Tables that are neither views of the journal nor files are looked up among the caller's variables.
+
+    Args:
+        query: one read-only statement.
+        frames: tables by name, instead of the caller's variables.
+        timeout_s: seconds until the query is given up.
+
+    Raises:
+        SqlError: not one read-only statement, an unknown name (the sentence lists the known), or the time limit.
+    """
+    if frames is None:
+        caller = sys._getframe(1)
+        frames = {**caller.f_globals, **caller.f_locals}
+    return get_runtime().sql(query, frames, timeout_s=timeout_s)

@@ -1,0 +1,581 @@
+"""The composition root: journal, engine, people and host, opened together and closed together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import platform
+import shutil
+import sys
+import tempfile
+import threading
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from msgspec import Raw
+
+from loom_kernel import codec, events
+from loom_kernel._version import __version__
+from loom_kernel.authoring.launcher import Options
+from loom_kernel.authoring.registry import registry
+from loom_kernel.authoring.result import RunResult
+from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.clock import Clock, SystemClock, VirtualClock
+from loom_kernel.errors import (
+    NeedsAnswer,
+    RunError,
+    SettingsError,
+    StorageUnavailableError,
+    UnknownRunError,
+    UnknownWorkflowError,
+)
+from loom_kernel.ids import Ids, RunId
+from loom_kernel.journal.abc import Append, AppendOutcome, LeaseAcquired, RunJournal, RunSummary
+from loom_kernel.journal.liveness import this_process
+from loom_kernel.runtime import look, outcome
+from loom_kernel.runtime.attendant import Attendant
+from loom_kernel.runtime.host import Host, Place, ScriptHost
+from loom_kernel.runtime.loop import LoopThread
+from loom_kernel.runtime.run import Run
+from loom_kernel.runtime.runs import RunList
+from loom_kernel.settings import Settings, ensure_home
+
+T = TypeVar("T")
+
+SWITCH_INTERVAL_S = 0.001
+"""While runs are live: a kernel that computes in pure Python hands over sooner, which makes a step 4 times quicker."""
+
+TEST_SEED = 1
+
+
+class Runtime:
+    """Everything of this process that runs workflows. Opened when first used; :meth:`close` ends it.
+
+    Args:
+        settings: where the journal is and the like; read from the process when left out.
+        host: the place where the person works.
+        journal: a journal to use instead of the configured one; it is opened on the loop thread.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        host: Host | None = None,
+        *,
+        journal: Callable[[], Awaitable[RunJournal]] | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.host: Host = host or ScriptHost()
+        self.loop = LoopThread()
+        self.clock: Clock = SystemClock()
+        self.ids = Ids()
+        self.attendant = Attendant(self)
+        self._make_journal = journal
+        self._journal: RunJournal | None = None
+        self._engine: Any = None
+        self._opening: asyncio.Lock | None = None
+        self._temporary: Path | None = None
+        self._runs: weakref.WeakValueDictionary[str, Run[Any]] = weakref.WeakValueDictionary()
+        self._live: set[Run[Any]] = set()
+        self._switch_interval: float | None = None
+        self._starts: dict[tuple[str | None, str], itertools.count[int]] = {}
+        self._place_lock = threading.Lock()
+        self._closed = False
+
+    # ------------------------------------------------------------ opening and closing
+
+    @property
+    def journal(self) -> RunJournal:
+        """The journal, open.
+
+        Raises:
+            StorageUnavailableError: it is not open.
+        """
+        if self._journal is None:
+            raise StorageUnavailableError("the journal is not open")
+        return self._journal
+
+    @property
+    def engine(self) -> Any:
+        """The engine, once something was opened."""
+        return self._engine
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the journal was opened; nothing is opened before it is needed."""
+        return self._journal is not None
+
+    async def opened(self) -> RunJournal:
+        """The journal, opened if need be. On the loop thread.
+
+        Raises:
+            StorageUnavailableError: it cannot be opened, or this runtime is closed.
+        """
+        if self._closed:
+            raise StorageUnavailableError("this process has closed its journal")
+        if self._journal is not None:
+            return self._journal
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._journal is None:
+                await self._open()
+        return self.journal
+
+    async def _open(self) -> None:
+        from loom_kernel.engine.engine import Engine
+
+        place = self.host.place()
+        testing = bool(self.settings.get("test"))
+        fresh = testing and self.settings.find("home").source == "default" and self._make_journal is None
+        if testing:
+            self.clock = VirtualClock()
+        if fresh:
+            # Only where nothing was there before: seeded ids would meet themselves in a journal that is kept.
+            self.ids = Ids(TEST_SEED)
+        holder = this_process(Ids().holder_id(), label=place.label, kind=place.kind)
+        if self._make_journal is not None:
+            journal = await self._make_journal()
+        elif fresh:
+            journal = await self._open_temporary()
+        else:
+            journal = await self._open_configured(holder)
+        self.attendant.load(self.settings.get("answers"))
+        self._engine = Engine(journal, holder=holder, clock=self.clock, ids=self.ids, capabilities=self._capabilities())
+        self._journal = journal
+        self.attendant.begin()
+
+    async def _open_temporary(self) -> RunJournal:
+        from loom_kernel.journal.duckdb_store import DuckDBRunJournal
+
+        self._temporary = Path(tempfile.mkdtemp(prefix="loom-test-"))
+        return await DuckDBRunJournal.open(self._temporary, clock=self.clock)
+
+    async def _open_configured(self, holder: Any) -> RunJournal:
+        from loom_kernel.journal.selection import resolve_run_journal
+
+        kind = str(self.settings.get("journal"))
+        home = self.settings.home().value
+        if kind == "duckdb":
+            ensure_home(home)
+        return cast(RunJournal, await resolve_run_journal(kind, home=home, holder=holder, clock=self.clock))
+
+    def _capabilities(self) -> dict[str, Any]:
+        from loom_kernel.human.people import Interview
+
+        return {"ui": Interview, "namespace": self.namespace}
+
+    def close(self) -> None:
+        """Stop owning runs, close the journal, end the thread. What ran is interrupted and can be resumed."""
+        if self._closed:
+            return
+        opened = self._journal is not None
+        if opened and not self.loop.inside:
+            with contextlib.suppress(Exception):
+                self.loop.call(self._close, "close()", "close_async()", timeout=5)
+        self._closed = True
+        self.loop.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._restore_switch_interval()
+
+    async def _close(self) -> None:
+        self.attendant.end()
+        if self._engine is not None:
+            await self._engine.close()
+        if self._journal is not None:
+            await self._journal.close()
+
+    async def on_loop(self, make: Callable[[], Awaitable[T]]) -> T:
+        """Do it on the loop thread, with the journal open, from whatever loop the caller is on."""
+
+        async def do() -> T:
+            await self.opened()
+            return await make()
+
+        return await self.loop.hand_over(do)
+
+    # ------------------------------------------------------------ starting
+
+    def start(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options) -> Run[Any]:
+        """Start a run, or find the unfinished one of the same identity; durable when it returns."""
+        definition.validate_inputs(inputs)
+        place = self.host.place()
+        run, how = self.loop.call(
+            lambda: self._start(definition, inputs, options, place),
+            f"{definition.fn.__name__}.start()",
+            f"{definition.fn.__name__}.start_async()",
+        )
+        run.show, run.how = options.show, how
+        self.host.started(run, how)
+        return run
+
+    async def start_async(
+        self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options
+    ) -> Run[Any]:
+        """Twin of :meth:`start`."""
+        definition.validate_inputs(inputs)
+        place = self.host.place()
+        run, how = await self.loop.hand_over(lambda: self._start(definition, inputs, options, place))
+        run.show, run.how = options.show, how
+        if not self.loop.inside:
+            self.host.started(run, how)
+        return run
+
+    async def run(
+        self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options
+    ) -> RunResult[Any]:
+        """Start a run and return what it came to.
+
+        Raises:
+            NeedsAnswer: headless, and a question is open that nobody answers.
+        """
+        run = await self.start_async(definition, inputs, options)
+        result = await run.settled()
+        if result.status == "awaiting_input":
+            raise NeedsAnswer(outcome.needs_answer(run), result)
+        return result
+
+    async def _start(
+        self, definition: WorkflowDefinition[..., Any], given: dict[str, Any], options: Options, place: Place
+    ) -> tuple[Run[Any], str]:
+        journal = await self.opened()
+        inputs = definition.validate_inputs(given)
+        encoded, blobs = encode_inputs(inputs)
+        created = self._created(definition, encoded, options, place)
+        if not options.fresh:
+            found = await look.find(self, journal, created, looks=self._looks(options, place))
+            if found is not None:
+                return await self._continue(found, definition, inputs, options)
+        if blobs:
+            await journal.put_blobs(blobs)
+        run_id = await self._new_id(journal)
+        run: Run[Any] = self.run_object(run_id)
+        if options.answers:
+            self.attendant.script(run_id, options.answers)
+        execution = await self._engine.start(definition, inputs, created, run_id=run_id)
+        self._executes(run, execution)
+        return run, ""
+
+    def _created(
+        self, definition: WorkflowDefinition[..., Any], encoded: bytes, options: Options, place: Place
+    ) -> events.RunCreated:
+        return events.RunCreated(
+            workflow=definition.name,
+            definition_version=definition.version,
+            description=definition.description,
+            inputs=Raw(encoded),
+            key=options.key,
+            tags=list(options.tags),
+            notebook=place.notebook,
+            cell=place.cell,
+            nth=self._nth(definition, encoded, place),
+            source=definition.source,
+            environment={"python": platform.python_version(), "loom_kernel": __version__},
+            secret_inputs=sorted(definition.secret_inputs),
+        )
+
+    def _nth(self, definition: WorkflowDefinition[..., Any], encoded: bytes, place: Place) -> int:
+        """Which such start it is in this execution of the cell, from 0."""
+        if place.cell is None:
+            return 0
+        such = (place.cell, f"{place.execution}\0{definition.normalized_name}\0{encoded.decode()}")
+        with self._place_lock:
+            if len(self._starts) > 10_000:
+                self._starts.clear()
+            return next(self._starts.setdefault(such, itertools.count()))
+
+    def _looks(self, options: Options, place: Place) -> bool:
+        """Whether a start looks for its unfinished run without being given a key."""
+        return (place.kind == "kernel" and not place.headless) or bool(self.settings.get("resume"))
+
+    async def _new_id(self, journal: RunJournal) -> RunId:
+        while True:
+            run_id = self.ids.run_id()
+            if run_id not in self._runs and (self._temporary is None or await journal.get_run(run_id) is None):
+                return run_id
+
+    async def _continue(
+        self,
+        found: look.Found,
+        definition: WorkflowDefinition[..., Any],
+        inputs: dict[str, Any],
+        options: Options,
+    ) -> tuple[Run[Any], str]:
+        run: Run[Any] = self.run_object(found.summary.run_id)
+        if options.answers:
+            self.attendant.script(found.summary.run_id, options.answers)
+        if found.how == "resume":
+            secrets = {name: inputs[name] for name in definition.secret_inputs if name in inputs}
+            await self._resume(found.summary, definition, secrets=secrets)
+        await run._load()
+        return run, look.sentence(found, run.view)
+
+    def _executes(self, run: Run[Any], execution: Any) -> None:
+        """On the loop thread: this process executes the run now."""
+        run._attach(execution)
+        self._live.add(run)
+        self._lower_switch_interval()
+        execution.result.add_done_callback(lambda _: self._rests(run))
+
+    def _rests(self, run: Run[Any]) -> None:
+        self._live.discard(run)
+        if not self._live:
+            self._restore_switch_interval()
+
+    def _lower_switch_interval(self) -> None:
+        if self._switch_interval is None and sys.getswitchinterval() > SWITCH_INTERVAL_S:
+            self._switch_interval = sys.getswitchinterval()
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    def _restore_switch_interval(self) -> None:
+        if self._switch_interval is not None:
+            sys.setswitchinterval(self._switch_interval)
+            self._switch_interval = None
+
+    def live(self) -> bool:
+        """Whether any run is executed in this process now."""
+        return bool(self._live)
+
+    # ------------------------------------------------------------ resuming
+
+    def resume(
+        self, run_id: str, *, accept: bool = False, take: bool = False, secrets: Mapping[str, Any] | None = None
+    ) -> Run[Any]:
+        """Go on with a run here; see :meth:`Run.resume`. ``run_id`` may be the beginning of one."""
+        run = self.loop.call(
+            lambda: self.resume_async(run_id, accept=accept, take=take, secrets=secrets),
+            "resume()",
+            "resume_async()",
+        )
+        self.host.started(run, run.how)
+        return run
+
+    async def resume_async(
+        self, run_id: str, *, accept: bool = False, take: bool = False, secrets: Mapping[str, Any] | None = None
+    ) -> Run[Any]:
+        """Twin of :meth:`resume`."""
+
+        async def do() -> Run[Any]:
+            summary = await self._find(run_id)
+            run: Run[Any] = self.run_object(summary.run_id)
+            definition = self.definition_of(summary.workflow, run._definition)
+            if summary.run_id not in self._engine.executions:
+                await self._resume(summary, definition, accept=accept, take=take, secrets=secrets)
+            await run._load()
+            run.how = look.resumed(run.view)
+            return run
+
+        return await self.on_loop(do)
+
+    async def _resume(
+        self,
+        summary: RunSummary,
+        definition: WorkflowDefinition[..., Any],
+        *,
+        accept: bool = False,
+        take: bool = False,
+        secrets: Mapping[str, Any] | None = None,
+    ) -> None:
+        execution = await self._engine.resume(
+            RunId(summary.run_id),
+            definition,
+            accept=accept,
+            take=take,
+            by=self.host.place().label,
+            secrets=dict(secrets or {}),
+        )
+        self._executes(self.run_object(summary.run_id), execution)
+
+    def definition_of(
+        self, workflow: str, known: WorkflowDefinition[..., Any] | None = None
+    ) -> WorkflowDefinition[..., Any]:
+        """The definition by its name; the newest in the registry, else the one the run was started with.
+
+        Raises:
+            UnknownWorkflowError: lists the known.
+        """
+        try:
+            return registry.get(workflow)
+        except UnknownWorkflowError:
+            if known is not None:
+                return known
+            raise
+
+    # ------------------------------------------------------------ finding
+
+    def runs(self, **filters: Any) -> RunList:
+        """See :func:`loom_kernel.runs`."""
+        return self.loop.call(lambda: self.runs_async(**filters), "runs()", "runs_async()")
+
+    async def runs_async(
+        self,
+        status: str | Iterable[str] | None = None,
+        workflow: str | None = None,
+        key: str | None = None,
+        tag: str | None = None,
+        notebook: str | None = None,
+        limit: int | None = 20,
+    ) -> RunList:
+        """Twin of :meth:`runs`."""
+        wanted = (status,) if isinstance(status, str) else status
+        name = self._name_of(workflow)
+
+        async def do() -> RunList:
+            found = await self.journal.list_runs(
+                workflow=name, status=wanted, key=key, tag=tag, notebook=notebook, limit=limit
+            )
+            return RunList([(self.run_object(s.run_id), s) for s in found])
+
+        return await self.on_loop(do)
+
+    def _name_of(self, workflow: str | None) -> str | None:
+        """The name as it is stored, for one that is spelled otherwise."""
+        return registry.get(workflow).name if workflow is not None and registry.has(workflow) else workflow
+
+    def get_run(self, run_id: str) -> Run[Any]:
+        """See :func:`loom_kernel.get_run`."""
+        return self.loop.call(lambda: self.get_run_async(run_id), "get_run()", "get_run_async()")
+
+    async def get_run_async(self, run_id: str) -> Run[Any]:
+        """Twin of :meth:`get_run`."""
+
+        async def do() -> Run[Any]:
+            summary = await self._find(run_id)
+            run: Run[Any] = self.run_object(summary.run_id)
+            await run._load()
+            return run
+
+        return await self.on_loop(do)
+
+    async def _find(self, run_id: str) -> RunSummary:
+        text = str(run_id).strip()
+        summary = await self.journal.get_run(RunId(text)) if text else None
+        if summary is not None:
+            return summary
+        candidates = [s for s in await self.journal.list_runs(roots_only=False) if text and s.run_id.startswith(text)]
+        if len(candidates) == 1:
+            return candidates[0]
+        raise UnknownRunError(text, [s.run_id for s in candidates])
+
+    def run_object(self, run_id: str) -> Run[Any]:
+        """The one handle of this process for a run."""
+        run = self._runs.get(run_id)
+        if run is None:
+            run = self._runs[run_id] = Run(self, run_id)
+        return run
+
+    def live_run(self, run_id: str) -> Run[Any] | None:
+        """The handle of a run that is executed here; children of runs included."""
+        execution = self._engine.executions.get(run_id) if self._engine is not None else None
+        run = self._runs.get(run_id)
+        if execution is None or execution.result.done():
+            return run if run is not None and run.live else None
+        run = self.run_object(run_id)
+        if self.loop.inside and not run.live:
+            run._attach(execution)
+        return run
+
+    # ------------------------------------------------------------ steering
+
+    async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
+        """A post, on the loop thread."""
+        return await self.journal.post(run_id, append)
+
+    async def steer(self, run: Run[Any], what: str, by: str, reason: str = "") -> None:
+        """Stop or cancel a run, whoever executes it."""
+        summary = await self._find(run.id)
+        resting = summary.status in events.TERMINAL or summary.status == "paused"
+        if summary.status in events.TERMINAL or (what == "stop" and resting):
+            return  # it is at rest already: what was asked for holds
+        if resting or summary.interrupted:
+            await self._end_unowned(run, what, by, reason)
+            return
+        event: events.Event = (
+            events.StopRequested(by=by) if what == "stop" else events.CancelRequested(by=by, reason=reason)
+        )
+        await self.post(RunId(run.id), Append(event, None, f"{what}:{uuid.uuid4().hex}"))
+
+    async def _end_unowned(self, run: Run[Any], what: str, by: str, reason: str) -> None:
+        """Nobody executes it, so nobody would hear a post: take the lease and write the end here."""
+        acquired = await self.journal.acquire(RunId(run.id), self._engine.holder)
+        if not isinstance(acquired, LeaseAcquired):
+            await self.post(
+                RunId(run.id), Append(events.CancelRequested(by=by, reason=reason), None, f"{what}:{uuid.uuid4().hex}")
+            )
+            return
+        lease = acquired.lease
+        try:
+            event: events.Event
+            if what == "stop":
+                event = events.RunPaused(reason="stopped")
+            else:
+                event = events.RunEnded(status="cancelled", reason=reason or (f"by {by}" if by else None))
+            await self.journal.append(lease, [Append(event, None, f"ended:{lease.epoch}")])
+        finally:
+            await self.journal.release(lease)
+        await run._load()
+
+    async def delete(self, run: Run[Any]) -> None:
+        """Remove a run that nobody executes."""
+        summary = await self._find(run.id)
+        if summary.status not in (*events.TERMINAL, "paused") and not summary.interrupted:
+            raise RunError(f"{outcome.title(run)} is {summary.status}; cancel it before deleting it")
+        await self.journal.delete_run(RunId(run.id))
+        self._runs.pop(run.id, None)
+
+    # ------------------------------------------------------------ values
+
+    def namespace(self) -> Mapping[str, Any]:
+        """Where classes defined in the notebook are found."""
+        return vars(sys.modules["__main__"])
+
+    async def decode(self, raw: bytes) -> Any:
+        """The value of an encoded one. On the loop thread."""
+        return await codec.decode(raw, self.journal.get_blob, namespace=self.namespace())
+
+    # ------------------------------------------------------------ SQL
+
+    def sql(self, query: str, frames: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:
+        """See :func:`loom_kernel.sql`."""
+        from loom_kernel.runtime import query as query_module
+
+        return query_module.sql(self, query, frames or {}, timeout_s)
+
+    # ------------------------------------------------------------ settings
+
+    def configure(self, **values: Any) -> None:
+        """See :func:`loom_kernel.configure`."""
+        moved = [name for name in ("home", "journal", "test") if name in values]
+        if moved and self.is_open:
+            raise SettingsError(
+                f"configure({moved[0]}=...) comes too late: the journal is open. Call it before the first run, "
+                "or restart the kernel."
+            )
+        self.settings.configure(**values)
+        if "answers" in values and self.is_open:
+            self.attendant.load(self.settings.get("answers"))
+
+    def __repr__(self) -> str:
+        return f"<loom runtime, {'open' if self.is_open else 'not opened yet'}>"
+
+
+def encode_inputs(inputs: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
+    """Inputs as ``run.created`` keeps them, and the blobs that they name.
+
+    Raises:
+        ValueNotStorableError: with the path of the culprit.
+    """
+    blobs: list[tuple[str, bytes]] = []
+    members: list[bytes] = []
+    import msgspec
+
+    for name, value in inputs.items():
+        encoded = codec.encode(value, path=name)
+        blobs += [(blob.sha256, blob.data) for blob in encoded.blobs]
+        members.append(msgspec.json.encode(name) + b":" + encoded.json)
+    return b"{" + b",".join(members) + b"}", blobs
