@@ -91,22 +91,27 @@ class Branch:
         return passed
 
     def _consume(self, parents: Frontier) -> None:
+        if not parents.nodes:
+            return
         if parents is self._base:
-            if parents.nodes:
-                self._base = _EMPTY
-                if self.parent is not None:
-                    self._gone.append(parents)
+            self._base = _EMPTY
+            if self.parent is not None:
+                self._gone.append(parents)
             return
         if parents._consumer is self:
             return
         parents._consumer = self
+        self._spread()
         for node in parents.nodes:
             self._drop(node)
 
-    def _drop(self, node: NodeId) -> None:
-        if node not in self._own and node in self._base.nodes:
+    def _spread(self) -> None:
+        """Take the base apart, since only some of it is consumed."""
+        if self._base.nodes:
             self._own = {**dict.fromkeys(self._base.nodes), **self._own}
             self._base = _EMPTY
+
+    def _drop(self, node: NodeId) -> None:
         self._own.pop(node, None)
         if self.parent is not None and self._fresh.pop(node, self) is self:
             self._gone.append(node)
@@ -128,6 +133,7 @@ class Branch:
                 if isinstance(gone, Frontier):
                     self._consume(gone)
                 else:
+                    self._spread()
                     self._drop(gone)
             for node in child._fresh:
                 self._own[node] = None

@@ -1,0 +1,181 @@
+"""What steps print: their log. ``sys.stdout`` and ``sys.stderr`` route each write by the call it comes from."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from loom_kernel.authoring.context import CancelToken, current, in_step
+from loom_kernel.authoring.step import StepHandle
+
+MAX_LINE = 4_000
+MAX_BYTES = 2_000_000
+"""Of one attempt's log; more is cut, with a line that says so."""
+
+_BAR = re.compile(r"\|\s*(\d+(?:\.\d+)?)([kMG]?)/(\d+(?:\.\d+)?)([kMG]?)\s")
+_BAR_OPEN = re.compile(r"^(?:.*:\s)?(\d+(?:\.\d+)?)([kMG]?)(?:it)?\s\[")
+_SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+
+
+class LiveHandle(StepHandle):
+    """``current_step()`` within a run. May be used from any thread."""
+
+    def __init__(
+        self,
+        *,
+        attempt: int,
+        run_id: str,
+        node_id: str,
+        loop: asyncio.AbstractEventLoop,
+        on_output: Callable[[LiveHandle], None],
+    ) -> None:
+        super().__init__(
+            attempt=attempt,
+            run_id=run_id,
+            node_id=node_id,
+            idempotency_key=f"{run_id}:{node_id}",
+            cancelled=CancelToken(),
+        )
+        self._loop, self._on_output = loop, on_output
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+        self._partial = ""
+        self._bytes = 0
+        self._progress: tuple[float, float | None] | None = None
+        self._told = False
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Say how far the step is."""
+        with self._lock:
+            self._progress = (float(done), None if total is None else float(total))
+        self._tell()
+
+    def log(self, line: str) -> None:
+        """Add a line to the step's log."""
+        self.write(f"{line}\n")
+
+    def write(self, text: str) -> None:
+        """Take what was printed; a line that ends in a carriage return is replaced by what follows it."""
+        with self._lock:
+            text = self._partial + text
+            *lines, self._partial = text.split("\n")
+            for line in lines:
+                self._keep(line)
+            if "\r" in self._partial:
+                shown = [part for part in self._partial.split("\r") if part.strip()]
+                if shown and (bar := read_bar(shown[-1])) is not None:
+                    self._progress = bar
+                self._partial = "\r" + shown[-1] if shown else ""
+            if len(self._partial) > MAX_LINE:
+                self._keep(self._partial)
+                self._partial = ""
+        self._tell()
+
+    def take(self, *, final: bool = False) -> tuple[list[str], tuple[float, float | None] | None]:
+        """What was logged and said since the last look; ``final`` ends the line that is still open."""
+        with self._lock:
+            if final and self._partial.strip():
+                self._keep(self._partial)
+                self._partial = ""
+            lines, self._lines = self._lines, []
+            progress, self._progress = self._progress, None
+            self._told = False
+        return lines, progress
+
+    @property
+    def silent(self) -> bool:
+        """Nothing was logged or said since the last look."""
+        return not (self._lines or self._partial or self._progress)
+
+    def _keep(self, line: str) -> None:
+        if "\r" in line:
+            shown = [part for part in line.split("\r") if part.strip()]
+            line = shown[-1] if shown else ""
+            if (bar := read_bar(line)) is not None:
+                self._progress = bar
+        if self._bytes > MAX_BYTES:
+            return
+        self._bytes += len(line) + 1
+        if self._bytes > MAX_BYTES:
+            line = "… more output was not kept"
+        self._lines.append(line if len(line) <= MAX_LINE else line[: MAX_LINE - 1] + "…")
+
+    def _tell(self) -> None:
+        if self._told:
+            return
+        self._told = True
+        try:
+            self._loop.call_soon_threadsafe(self._on_output, self)
+        except RuntimeError:
+            pass  # the loop is closed
+
+
+def read_bar(text: str) -> tuple[float, float | None] | None:
+    """How far a line of tqdm says it is, or None if it is no such line."""
+    found = _BAR.search(text)
+    if found:
+        return float(found[1]) * _SCALE[found[2]], float(found[3]) * _SCALE[found[4]]
+    found = _BAR_OPEN.search(text)
+    return (float(found[1]) * _SCALE[found[2]], None) if found else None
+
+
+class RoutedStream:
+    """Stands in for ``sys.stdout`` or ``sys.stderr``. Everything but ``write`` is the original's."""
+
+    def __init__(self, original: Any) -> None:
+        self._loom_original = original
+
+    def write(self, text: str) -> int:
+        handle = in_step.get()
+        if isinstance(handle, LiveHandle):
+            handle.write(text)
+            return len(text)
+        context = current.get()
+        if context is not None and getattr(context, "replaying", False):
+            return len(text)  # the body printed this in an earlier execution
+        written: int = self._loom_original.write(text)
+        return written
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loom_original, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._loom_original)
+
+
+_users = 0
+
+
+def install() -> None:
+    """Route what is printed, until :func:`uninstall` was called as often."""
+    global _users
+    _users += 1
+    refresh()
+
+
+def refresh() -> None:
+    """Route again where somebody put another stream in place meanwhile."""
+    if _users:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is not None and not isinstance(stream, RoutedStream):
+                setattr(sys, name, RoutedStream(stream))
+
+
+def uninstall() -> None:
+    """Give the streams back, unless somebody put another in place meanwhile."""
+    global _users
+    _users -= 1
+    if not _users:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if isinstance(stream, RoutedStream):
+                setattr(sys, name, stream._loom_original)

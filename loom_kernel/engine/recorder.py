@@ -1,0 +1,218 @@
+"""Writes a run's events: one awaited commit a step, and its start riding with the next append.
+
+At most one append is under way. What comes meanwhile waits and goes together in the next one, so that a thousand steps
+that end at once are a few commits, and entries come back in the order they were written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any
+
+from loom_kernel import events as ev
+from loom_kernel.clock import Clock
+from loom_kernel.journal.abc import Append, AppendOutcome, JournalEntry, Lease, RunJournal
+
+HOLD_S = 0.005
+"""How long an event that nobody waits for may be held back, so that it can ride with another."""
+
+BATCH = 512
+BATCH_BYTES = 1 << 20
+"""The most that goes in one append: a frame of the hub takes 4 MiB, and one event stays below 200 KiB."""
+
+_Waiter = tuple[int, int, "asyncio.Future[list[AppendOutcome]]"]
+
+
+class Recorder:
+    """The pen of one execution.
+
+    Args:
+        journal, lease: where and as whom.
+        clock: stands still while an append is under way.
+        context: the engine's own, so that what a journal starts in the background does not belong to a body.
+        on_entries: called with the entries of each commit, in order.
+        on_fault: called once, with the error after which nothing is written any more.
+    """
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        lease: Lease,
+        *,
+        clock: Clock,
+        context: Context,
+        on_entries: Callable[[list[JournalEntry]], None],
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
+        self._journal, self._lease, self._clock, self._context = journal, lease, clock, context
+        self._on_entries, self._on_fault = on_entries, on_fault
+        self._loop = asyncio.get_running_loop()
+        self._queue: list[Append] = []
+        self._waiters: list[_Waiter] = []  # places in the queue
+        self._in_flight = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._fault: BaseException | None = None
+        self._closed = False
+
+    @property
+    def fault(self) -> BaseException | None:
+        """Why nothing is written any more."""
+        return self._fault
+
+    def ride(self, event: ev.Event, node_id: str | None = None, key: str | None = None) -> None:
+        """Write an event with the next append, in 5 ms at the latest. What fails surfaces at the next commit."""
+        if self._closed or self._fault is not None:
+            return
+        self._queue.append(Append(event, node_id, key))
+        if self._timer is None and not self._in_flight:
+            # Not cancelled by a commit that takes the event along: a timer that finds nothing costs less.
+            self._timer = self._loop.call_later(HOLD_S, self._due)
+
+    async def commit(self, appends: Sequence[Append]) -> list[AppendOutcome]:
+        """Write events, and what rides with them, and return when they are durable.
+
+        Cancelling the caller does not undo it.
+
+        Raises:
+            StaleLeaseError, StorageUnavailableError: nothing was written, and nothing will be.
+        """
+        if self._fault is not None:
+            raise self._fault
+        if self._closed:
+            raise asyncio.CancelledError("the run has ended")
+        start = len(self._queue)
+        self._queue += appends
+        waiter: asyncio.Future[list[AppendOutcome]] = self._loop.create_future()
+        self._waiters.append((start, len(self._queue), waiter))
+        if not self._in_flight:
+            self._send()
+        return await waiter
+
+    async def drain(self) -> None:
+        """Return when everything that was handed over is written."""
+        while (self._queue or self._in_flight) and self._fault is None:
+            await self.commit(())
+
+    def close(self) -> None:
+        """Write nothing more; what waits is dropped."""
+        self._closed = True
+        self._queue = []
+        self._fail_waiters(asyncio.CancelledError("the run has ended"))
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._queue and not self._in_flight and not self._closed:
+            self._send()
+
+    def _send(self) -> None:
+        cut = len(self._queue)
+        if cut > 16:
+            cut = self._cut()
+        batch, self._queue = self._queue[:cut], self._queue[cut:]
+        waiters, later = [], []
+        for start, end, waiter in self._waiters:
+            if end <= cut:
+                waiters.append((start, end, waiter))
+            else:
+                later.append((start - cut, end - cut, waiter))
+        self._waiters = later
+        if not batch:
+            for _, _, waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result([])
+            return
+        self._in_flight = True
+        busy = self._clock.busy()
+        busy.__enter__()
+        try:
+            awaitable = self._context.run(self._journal.append, self._lease, batch)
+            if asyncio.isfuture(awaitable):
+                future: asyncio.Future[list[AppendOutcome]] = awaitable
+            else:
+                future = self._loop.create_task(_awaited(awaitable), context=self._context)
+        except Exception as error:
+            future = self._loop.create_future()
+            future.set_exception(error)
+        future.add_done_callback(lambda done: self._done(done, waiters, busy), context=self._context)
+
+    def _cut(self) -> int:
+        """How much of the queue goes in one append; never through the middle of what one commit asked for."""
+        size = cut = 0
+        ends = {end for _, end, _ in self._waiters}
+        inside = {i for start, end, _ in self._waiters for i in range(start + 1, end)}
+        for i, append in enumerate(self._queue, start=1):
+            size += _size(append.event)
+            if i not in inside:
+                cut = i
+            if (i >= BATCH or size >= BATCH_BYTES) and cut:
+                return cut
+        assert cut or not ends
+        return cut
+
+    def _done(self, done: asyncio.Future[list[AppendOutcome]], waiters: list[_Waiter], busy: Any) -> None:
+        busy.__exit__(None, None, None)
+        self._in_flight = False
+        error = (asyncio.CancelledError() if done.cancelled() else done.exception()) if not self._closed else None
+        if self._closed:
+            if not done.cancelled():
+                done.exception()  # looked at, so that nobody complains
+            self._answer_closed(waiters)
+            return
+        if error is not None:
+            self._fault = error
+            for _, _, waiter in waiters:
+                _set_exception(waiter, error)
+            self._fail_waiters(error)
+            self._queue = []
+            self._on_fault(error)
+            return
+        outcomes = done.result()
+        self._on_entries([outcome.entry for outcome in outcomes if outcome.status == "appended"])
+        for start, end, waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(outcomes[start:end])
+        if self._queue or self._waiters:
+            self._send()
+
+    def _answer_closed(self, waiters: list[_Waiter]) -> None:
+        for _, _, waiter in waiters:
+            _set_exception(waiter, asyncio.CancelledError("the run has ended"))
+
+    def _fail_waiters(self, error: BaseException) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, _, waiter in waiters:
+            _set_exception(waiter, error)
+
+
+async def _awaited(awaitable: Any) -> list[AppendOutcome]:
+    outcomes: list[AppendOutcome] = await awaitable
+    return outcomes
+
+
+def _set_exception(waiter: asyncio.Future[Any], error: BaseException) -> None:
+    if waiter.done():
+        return
+    if isinstance(error, asyncio.CancelledError):
+        waiter.cancel()
+        return
+    waiter.set_exception(error)
+    waiter.exception()  # a caller that was cancelled meanwhile is not obliged to look
+
+
+def _size(event: ev.Event) -> int:
+    """About how many bytes the event is, without encoding it twice."""
+    match event:
+        case ev.NodeCompleted():
+            return 200 + len(bytes(event.result))
+        case ev.NodeStarted():
+            return 300 + len(bytes(event.args)) + sum(map(len, event.parents))
+        case ev.NodeLogged():
+            return 100 + sum(map(len, event.lines))
+        case ev.PromptOpened() | ev.RunEnded() | ev.ValueRecorded() | ev.OutputReported():
+            return len(ev.encode(event))
+        case _:
+            return 20_000 if hasattr(event, "error") else 300
