@@ -16,5 +16,5 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("LOOM_TEST", "1")
     os.environ.setdefault("LOOM_ANSWERS", str(HERE / "answers.yaml"))
     os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
-    if getattr(config.option, "sanitize_with", None) is None:
-        config.option.sanitize_with = str(SANITIZE)
+    if getattr(config.option, "nbval_sanitize_with", None) is None:
+        config.option.nbval_sanitize_with = str(SANITIZE)
