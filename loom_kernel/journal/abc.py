@@ -277,4 +277,3 @@ class Subscription(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
-

@@ -44,7 +44,9 @@ def _check_schema(prompt: str, schema: dict[str, Any], answer: Any) -> None:
         return
     if set(schema) == {"enum"} and isinstance(answer, str):
         if answer not in schema["enum"]:
-            raise AnswerError(f"answer to {prompt!r} must be one of {', '.join(map(str, schema['enum']))}; not {_brief(answer)}")
+            raise AnswerError(
+                f"answer to {prompt!r} must be one of {', '.join(map(str, schema['enum']))}; not {_brief(answer)}"
+            )
         return
     import jsonschema
     from referencing import Registry
@@ -58,7 +60,9 @@ def _check_schema(prompt: str, schema: dict[str, Any], answer: Any) -> None:
             raise
         return
     if error is not None:
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
+        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(
+            "."
+        )
         raise AnswerError(f"answer to {prompt!r} does not fit{f' at {where}' if where else ''}: {error.message}")
 
 

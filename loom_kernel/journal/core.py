@@ -70,6 +70,7 @@ class _State(NamedTuple):
     reason: str | None
     resumable: bool
     created: bytes
+    created_seq: int
     created_at: int
     updated_at: int
     epoch: int
@@ -82,8 +83,9 @@ class _State(NamedTuple):
 class RunHead:
     """What is known of a run without reading its history.
 
-    ``keys`` maps idempotency keys to ``seq``; None while they were not loaded. ``last_seq`` 0 marks a deleted run, of
-    which only the ``epoch`` is kept, so that an old lease cannot touch a run of the same id made later.
+    ``keys`` maps idempotency keys to ``seq``; None while they were not loaded. ``created_seq`` is the ``global_seq`` of
+    the first event. ``last_seq`` 0 marks a deleted run, of which only the ``epoch`` is kept, so that an old lease cannot
+    touch a run of the same id made later.
     """
 
     __slots__ = (*_State._fields, "run_id")
@@ -94,6 +96,7 @@ class RunHead:
     reason: str | None
     resumable: bool
     created: bytes
+    created_seq: int
     created_at: int
     updated_at: int
     epoch: int
@@ -104,7 +107,7 @@ class RunHead:
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        self.last_seq = self.last_global_seq = self.created_at = self.updated_at = self.epoch = 0
+        self.last_seq = self.last_global_seq = self.created_seq = self.created_at = self.updated_at = self.epoch = 0
         self.status, self.reason, self.resumable, self.created = "pending", None, False, b""
         self.holder, self.renewed = None, 0.0
         self.prompts, self.keys = {}, {}
@@ -120,13 +123,24 @@ class RunHead:
 
     def save(self) -> _State:
         return _State(
-            self.last_seq, self.last_global_seq, self.status, self.reason, self.resumable, self.created, self.created_at,
-            self.updated_at, self.epoch, self.holder, self.renewed, self.prompts, self.keys,
+            self.last_seq, self.last_global_seq, self.status, self.reason, self.resumable, self.created,
+            self.created_seq, self.created_at, self.updated_at, self.epoch, self.holder, self.renewed, self.prompts, self.keys,
         )  # fmt: skip
 
     def restore(self, state: _State) -> None:
         for name, value in zip(_State._fields, state, strict=True):
             setattr(self, name, value)
+
+    def take(self, entry: JournalEntry) -> None:
+        """Take one durable entry into account, of whatever kind."""
+        if entry.seq:
+            self.fold(entry)
+            return
+        if entry.type == RELEASED:
+            self.holder = None
+        elif entry.type == DELETED:
+            self.forget()
+        self.last_global_seq = entry.global_seq
 
     def fold(self, entry: JournalEntry) -> None:
         """Take one event of the run into account."""
@@ -139,13 +153,12 @@ class RunHead:
 
     def forget(self) -> None:
         """Leave nothing but the epoch: the run was deleted."""
-        epoch, run_id = self.epoch, self.run_id
-        self.__init__(run_id)  # type: ignore[misc]
-        self.epoch = epoch
+        blank = RunHead(self.run_id).save()
+        self.restore(blank._replace(epoch=self.epoch, keys=None if self.keys is None else {}))
 
 
 def _created(head: RunHead, entry: JournalEntry) -> None:
-    head.created, head.created_at = entry.payload, entry.created_at
+    head.created, head.created_at, head.created_seq = entry.payload, entry.created_at, entry.global_seq
     head.status, head.reason, head.resumable = "pending", None, False
 
 
@@ -209,7 +222,7 @@ class Change:
     acquire gives.
     """
 
-    __slots__ = ("entries", "outcomes", "lease", "head", "_saved", "_keys", "_new")
+    __slots__ = ("_keys", "_new", "_saved", "entries", "head", "lease", "outcomes")
 
     def __init__(self, head: RunHead, saved: _State | None = None, *, new: bool = False) -> None:
         self.head = head
@@ -257,15 +270,8 @@ class JournalCore:
         head = self.heads.get(entry.run_id)
         if head is None:
             head = self.heads[entry.run_id] = RunHead(entry.run_id)
-        if entry.seq:
-            head.fold(entry)
-            if entry.type == events.LeaseTaken.type:
-                head.renewed = self._clock.monotonic()  # after a restart every lease counts as just renewed
-        elif entry.type == RELEASED:
-            head.holder, head.last_global_seq = None, entry.global_seq
-        elif entry.type == DELETED:
-            head.forget()
-            head.last_global_seq = entry.global_seq
+        head.take(entry)
+        head.renewed = self._clock.monotonic()  # after a restart every lease counts as just renewed
 
     def undo(self, change: Change) -> None:
         """Take back a change that was not kept. Undo the newest first."""
@@ -363,7 +369,9 @@ class JournalCore:
         if answer.generation != prompt.generation:
             raise AnswerError(f"question {prompt.prompt!r} was asked again since; look at it once more and answer that")
         if answer.shown_hash and prompt.shown_hash and answer.shown_hash != prompt.shown_hash:
-            raise AnswerError(f"question {prompt.prompt!r} shows something else now; look at it once more and answer that")
+            raise AnswerError(
+                f"question {prompt.prompt!r} shows something else now; look at it once more and answer that"
+            )
         check_answer(prompt.prompt, prompt.kind, prompt.schema, prompt.options, bytes(answer.value))
 
     def _write(self, change: Change, prepared: Iterable[Prepared]) -> None:
@@ -401,8 +409,8 @@ class JournalCore:
         if head is None or not head.exists:
             return None
         change = Change(head, head.save())
+        head.keys = {}  # not the old dict: undoing brings that back
         head.forget()
-        head.keys = {}
         self._control(change, DELETED, b"%d" % head.epoch)
         return change
 
@@ -521,6 +529,10 @@ class JournalCore:
             return
         self._connected.pop(holder_id, None)
         self._left[holder_id] = self._clock.monotonic()
+
+    def holder_gone(self, holder_id: str) -> None:
+        """It will not come back: its leases are expired."""
+        self._left[holder_id] = float("-inf")
 
     def _age(self, head: RunHead) -> float:
         assert head.holder is not None

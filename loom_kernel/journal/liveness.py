@@ -23,7 +23,13 @@ def this_process(id: HolderId, *, label: str = "", kind: str = "script") -> Hold
     """The holder that this process is."""
     pid = os.getpid()
     return Holder(
-        id=id, pid=pid, pid_started=pid_started(pid), boot_id=boot_id(), host=socket.gethostname(), label=label, kind=kind
+        id=id,
+        pid=pid,
+        pid_started=pid_started(pid),
+        boot_id=boot_id(),
+        host=socket.gethostname(),
+        label=label,
+        kind=kind,
     )
 
 

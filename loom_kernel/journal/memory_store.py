@@ -93,9 +93,9 @@ class MemoryRunJournal(RunJournal):
             tag=tag,
             roots_only=roots_only,
         )
-        runs = (self._core.summary(head) for head in reversed(self._core.heads.values()) if head.exists)
-        newest_first = sorted((run for run in runs if wanted.wants(run)), key=lambda run: -run.created_at)
-        return newest_first[:limit]
+        heads = sorted((head for head in self._core.heads.values() if head.exists), key=lambda head: -head.created_seq)
+        runs = (self._core.summary(head) for head in heads)
+        return list(itertools.islice((run for run in runs if wanted.wants(run)), limit))
 
     # ------------------------------------------------------------ leases
 

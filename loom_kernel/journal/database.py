@@ -1,0 +1,219 @@
+"""Opens a journal's folder and its DuckDB file, and runs a person's SELECT in it. The store's door to duckdb."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from loom_kernel.errors import SqlError, StorageUnavailableError
+from loom_kernel.journal import migrations
+from loom_kernel.journal.abc import JournalEntry
+from loom_kernel.journal.commit_log import CommitLog
+from loom_kernel.journal.core import DELETED, RunHead
+from loom_kernel.journal.statement import explained, the_select
+from loom_kernel.journal.tables import Tables
+
+FILE = "loom.duckdb"
+LOCK = "journal.lock"
+
+
+@dataclass
+class Opened:
+    """An open journal folder, before anything runs."""
+
+    folder: Path
+    connection: Any
+    tables: Tables
+    log: CommitLog
+    lock: int
+    position: int
+    heads: list[RunHead]  # of the runs that are not over
+    run_ids: set[str]  # all there are in the file
+    tail: list[JournalEntry]  # what the log has beyond the file
+
+    def close(self, *, everything_applied: bool) -> None:
+        """Let go of the folder."""
+        self.tables.close()
+        with contextlib.suppress(duckdb.Error):
+            self.connection.close()  # checkpoints too
+        self.log.close(everything_applied=everything_applied)
+        os.close(self.lock)
+
+
+def open_folder(folder: Path) -> Opened:
+    """Lock, connect, migrate, find out where things stand. Time does not grow with the history.
+
+    Raises:
+        StorageUnavailableError: with a sentence that says why and what to do.
+    """
+    folder = folder.absolute()
+    lock: int | None = None
+    connection: Any = None
+    try:
+        _make(folder)
+        lock = _lock(folder)
+        connection = _connect(folder)
+        migrations.migrate(connection, str(folder / FILE))
+        _lock_down(connection, folder)
+        tables = Tables(connection)
+        heads, run_ids = tables.unfinished(), tables.run_ids()
+        log = CommitLog(folder / "log")
+        tail = [
+            entry for change in log.changes(tables.position) for entry in change if entry.global_seq > tables.position
+        ]
+        known = {head.run_id for head in heads}
+        woken = {entry.run_id for entry in tail if entry.run_id in run_ids} - known
+        if woken:
+            heads += tables.heads(sorted(woken))
+        return Opened(folder, connection, tables, log, lock, tables.position, heads, run_ids, tail)
+    except BaseException as error:
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+        if lock is not None:
+            os.close(lock)
+        if isinstance(error, OSError):
+            raise StorageUnavailableError(
+                f"cannot open the journal in {folder}: {error.strerror or error}. Make the folder writable, or choose "
+                "another one with LOOM_HOME.",
+                str(folder),
+            ) from error
+        raise
+
+
+def _make(folder: Path) -> None:
+    if not folder.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), open(folder / ".gitignore", "x") as file:
+            file.write("*\n")
+    scratch = folder / "tmp"
+    scratch.mkdir(mode=0o700, exist_ok=True)
+    for path in scratch.glob("q*.parquet"):  # results that nobody came for
+        path.unlink(missing_ok=True)
+    (folder / "blobs").mkdir(mode=0o700, exist_ok=True)
+
+
+def _lock(folder: Path) -> int:
+    # DuckDB's own lock does not keep two connections of one process apart, and tells no pid.
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(lock, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(lock)
+        raise StorageUnavailableError(
+            f"the journal in {folder} is already open (process {owner}). Talk to it through its hub, or end that process.",
+            str(folder),
+        ) from None
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    return lock
+
+
+def _connect(folder: Path) -> Any:
+    path = folder / FILE
+    threads = max(1, (os.cpu_count() or 2) - 1)
+    config = {
+        "threads": threads,  # a core stays free for appends
+        "memory_limit": "1GB",
+        "temp_directory": str(folder / "tmp" / "spill"),
+        "max_temp_directory_size": "4GB",
+        "checkpoint_threshold": "64MB",
+        "autoinstall_known_extensions": "false",
+        "python_enable_replacements": "false",  # our own variables are nobody's tables
+    }
+    try:
+        return duckdb.connect(str(path), config=config)
+    except duckdb.Error as error:
+        text = str(error).splitlines()[0]
+        if isinstance(error, duckdb.IOException) and "lock" in text.lower():
+            sentence = f"{path} is open in another process ({text}). End that process, or use another folder."
+        elif isinstance(error, duckdb.IOException) and any(
+            word in text for word in ("Permission denied", "Read-only", "No space")
+        ):
+            sentence = f"cannot open {path}: {text}. Make it writable, or choose another folder with LOOM_HOME."
+        else:
+            sentence = (
+                f"{path} is damaged and cannot be read ({text}). Restore it from a copy, or move it and its .wal file away "
+                f"(mv {path} {path}.broken) to start an empty journal; nothing was changed."
+            )
+        raise StorageUnavailableError(sentence, str(path)) from error
+
+
+def _lock_down(connection: Any, folder: Path) -> None:
+    """From here on, nobody's SQL reaches a file but for the journal's own scratch and blobs."""
+    allowed = ", ".join("'" + str(folder / name).replace("'", "''") + "'" for name in ("tmp", "blobs"))
+    connection.execute(f"set allowed_directories = [{allowed}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+
+
+def select_to_parquet(cursor: Any, sql: str, path: Path) -> None:
+    """Run one SELECT in a read-only transaction; the result goes to ``path``. Closes ``cursor``.
+
+    Raises:
+        SqlError: it is not one SELECT, a name is wrong, it failed or was interrupted.
+    """
+    try:
+        select = the_select(duckdb, cursor, sql)
+        cursor.execute("begin transaction read only")
+        relation = cursor.sql(select)
+        try:
+            storable(relation).write_parquet(str(path))
+        except duckdb.ConversionException:
+            relation.write_parquet(str(path))  # a sum beyond 64 bits: better a rounded one than none
+    except duckdb.Error as error:
+        path.unlink(missing_ok=True)
+        raise SqlError(explained(error)) from None
+    finally:
+        with contextlib.suppress(duckdb.Error):
+            cursor.close()
+
+
+def storable(relation: Any) -> Any:
+    """Parquet has no 128-bit integers and would make a float of every ``sum(...)``."""
+    columns = relation.columns
+    if len(set(columns)) < len(columns):
+        return relation
+    wide = [name for name, kind in zip(columns, relation.types, strict=True) if str(kind) in ("HUGEINT", "UHUGEINT")]
+    if not wide:
+        return relation
+    quoted = ('"' + name.replace('"', '""') + '"' for name in wide)
+    return relation.select("* replace (" + ", ".join(f"{name}::bigint as {name}" for name in quoted) + ")")
+
+
+def query_entries(entries: list[JournalEntry], sql: str, timeout_s: float) -> Path:
+    """The same SELECT over entries in memory; the file is the caller's. Blocks.
+
+    Raises:
+        SqlError: as :func:`select_to_parquet`.
+    """
+    import threading
+
+    scratch = Path(tempfile.mkdtemp(prefix="loom-sql-"))
+    connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
+    try:
+        migrations.migrate(connection, "memory")
+        (scratch / "tmp").mkdir()
+        _lock_down(connection, scratch)
+        tables = Tables(connection)
+        tables.apply([entry for entry in entries if entry.type != DELETED])
+        tables.close()
+        cursor = connection.cursor()
+        timer = threading.Timer(timeout_s, cursor.interrupt)
+        timer.start()
+        try:
+            path = scratch / "tmp" / "result.parquet"
+            select_to_parquet(cursor, sql, path)
+            return path
+        finally:
+            timer.cancel()
+    finally:
+        connection.close()

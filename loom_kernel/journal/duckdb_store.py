@@ -1,0 +1,683 @@
+"""The journal in a DuckDB file: a commit log in front, an applier behind, the rules of :mod:`core` in between.
+
+An append is checked in memory, queued, synced to the log by one thread together with whatever else is queued, and
+answered; another thread moves it into DuckDB a moment later. What is durable and not yet there (the *tail*) stays in
+memory, so reads never wait for the applier, only SQL does. DuckDB lets one process open a file: this class belongs to
+the hub, or to a process that has a folder to itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from loom_kernel import events
+from loom_kernel.clock import Clock, SystemClock
+from loom_kernel.errors import LoomError, SqlError, StorageUnavailableError, UnknownRunError
+from loom_kernel.events import RunCreated
+from loom_kernel.ids import HolderId, RunId
+from loom_kernel.journal import database
+from loom_kernel.journal.abc import (
+    Append,
+    AppendOutcome,
+    Holder,
+    JournalEntry,
+    Lease,
+    LeaseAcquired,
+    LeaseHeld,
+    LeaseState,
+    Notice,
+    RunJournal,
+    RunSummary,
+    Subscription,
+)
+from loom_kernel.journal.applier import Applier
+from loom_kernel.journal.blobs import read_blob, write_blobs
+from loom_kernel.journal.commit_log import LogBrokenError
+from loom_kernel.journal.core import AT_REST, GRACE_S, Change, JournalCore, Prepared, RunFilter, RunHead, prepare
+from loom_kernel.journal.feed import Feed, notice_of
+from loom_kernel.journal.liveness import Probe
+from loom_kernel.journal.tail import Tail
+from loom_kernel.journal.writer import CommitWriter, Write
+
+T = TypeVar("T")
+
+PAGE = 500
+"""Entries that ``read`` loads at a time."""
+
+QUERIES = 2
+"""SQL queries that run at once; more wait."""
+
+Done = Callable[["list[AppendOutcome] | Exception"], None]
+
+
+class DuckDBRunJournal(RunJournal):
+    """One journal folder, owned by this process. Made by :meth:`open`."""
+
+    def __init__(self, opened: database.Opened, clock: Clock) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._opened = opened
+        self.folder = opened.folder
+        self._tables = opened.tables
+        self._core = JournalCore(clock, Probe())
+        self._tail = Tail()
+        self._unloaded = opened.run_ids  # runs that rest in the file; the others' heads are in the core
+        self._feed = Feed(self._load_notices)
+        self._readers = ThreadPoolExecutor(3, thread_name_prefix="loom-read")
+        self._sql_slots = asyncio.Semaphore(QUERIES)
+        self._sql_cursors: set[Any] = set()
+        self._numbers = itertools.count(1)
+        self._deferred: dict[str, list[tuple[Lease, Sequence[Prepared], int | None, Done, Exception | None]]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._in_flight = 0
+        self._busy: contextlib.AbstractContextManager[None] | None = None
+        self._trouble: Exception | None = None
+        self._broken: Exception | None = None
+        self._closed = False
+        self.observe_read: Callable[[int], None] | None = None
+        """Called with the size of each page that ``read`` loads; for the conformance suite."""
+        self.on_fatal: Callable[[Exception], None] | None = None
+        """Called, on the commit thread, when the disk cannot be trusted any more: the process should end at once."""
+        self._replay(opened)
+        self._applier = Applier(self._tables, applied=self._applied_there, troubled=self._troubled_there)
+        self._writer = CommitWriter(
+            opened.log,
+            self._loop,
+            durable=self._durable_there,
+            committed=self._committed,
+            failed=self._failed,
+            broken=self._broken_there,
+        )
+        if opened.tail:
+            self._applier.put(opened.tail)
+
+    @classmethod
+    async def open(cls, folder: Path | str, clock: Clock | None = None) -> DuckDBRunJournal:
+        """Open the journal in ``folder`` (the ``.loom`` folder itself), making it when there is none.
+
+        Raises:
+            StorageUnavailableError: it cannot be opened; the sentence says why and what to do.
+        """
+        opened = await asyncio.get_running_loop().run_in_executor(None, database.open_folder, Path(folder))
+        return cls(opened, clock or SystemClock())
+
+    def _replay(self, opened: database.Opened) -> None:
+        """Heads from the file, then what the log has beyond it. The applier gets it; opening does not wait for that."""
+        self._core.global_seq = opened.position
+        now = self._clock.monotonic()
+        for head in opened.heads:
+            head.renewed = now
+            self._core.heads[head.run_id] = head
+            self._unloaded.discard(head.run_id)
+        for entry in opened.tail:
+            self._core.replay(entry)
+            self._tail.add(entry)
+            self._unloaded.discard(entry.run_id)
+        for head in self._core.heads.values():
+            if head.holder is not None and head.holder.pid == os.getpid():
+                self._core.holder_gone(head.holder.id)  # an earlier journal of this very process
+        self._acked = self._durable = self._feed.last = self._core.global_seq
+        self._applied = opened.position
+
+    # ------------------------------------------------------------ runs
+
+    async def create_run(self, run_id: RunId, created: RunCreated) -> Literal["created", "exists"]:
+        self._check()
+        change = None if run_id in self._unloaded else self._core.create(run_id, events.encode(created))
+        if change is None:
+            await self._commit([])  # it may have been made a moment ago: answer in order
+            return "exists"
+        await self._commit([change])
+        return "created"
+
+    async def start_run(self, run_id: RunId, created: RunCreated, holder: Holder) -> LeaseAcquired | LeaseHeld:
+        self._check()
+        change = None if run_id in self._unloaded else self._core.create(run_id, events.encode(created))
+        if change is None:
+            return await self.acquire(run_id, holder)
+        taken = self._core.acquire(run_id, holder)
+        assert isinstance(taken, Change) and taken.lease is not None, "nobody can hold a run that was just made"
+        self._here(holder)
+        await self._commit([change, taken])
+        return LeaseAcquired(taken.lease, [*change.entries, *taken.entries])
+
+    async def get_run(self, run_id: RunId) -> RunSummary | None:
+        self._check(reading=True)
+        try:
+            return self._core.summary(await self._head(run_id))
+        except UnknownRunError:
+            return None
+
+    async def list_runs(
+        self,
+        *,
+        workflow: str | None = None,
+        status: Iterable[str] | None = None,
+        key: str | None = None,
+        notebook: str | None = None,
+        tag: str | None = None,
+        roots_only: bool = True,
+        limit: int | None = None,
+    ) -> list[RunSummary]:
+        self._check(reading=True)
+        statuses = None if status is None else frozenset(status)
+        wanted = RunFilter(
+            workflow=workflow, status=statuses, key=key, notebook=notebook, tag=tag, roots_only=roots_only
+        )
+        at_rest: list[RunHead] = []
+        if self._unloaded and (statuses is None or statuses & events.TERMINAL):
+            leave_out = [run_id for run_id in self._core.heads]
+            at_rest = await self._in_reader(self._tables.find_runs, wanted, leave_out, limit)
+        live = [head for head in self._core.heads.values() if head.exists]
+        loaded = {head.run_id for head in live}
+        heads = sorted(
+            [*live, *(head for head in at_rest if head.run_id not in loaded)], key=lambda head: -head.created_seq
+        )
+        runs = (self._core.summary(head) for head in heads)
+        return list(itertools.islice((run for run in runs if wanted.wants(run)), limit))
+
+    async def _head(self, run_id: str) -> RunHead:
+        """The run's head, from the file when it rests there. Raises: UnknownRunError."""
+        if run_id not in self._core.heads and run_id in self._unloaded:
+            found = await self._in_reader(self._tables.heads, [run_id])
+            if found and run_id not in self._core.heads:
+                self._core.heads[run_id] = found[0]
+            self._unloaded.discard(run_id)
+        return self._core.head(run_id)
+
+    async def _with_keys(self, run_id: str) -> tuple[RunHead, list[JournalEntry] | None]:
+        """The head with its keys, and the run's entries where they had to be read for that."""
+        head = await self._head(run_id)
+        if head.keys is not None:
+            return head, None
+        entries = await self._entries(run_id)
+        head = self._core.head(run_id)
+        if head.keys is not None:
+            return head, None
+        # Nothing with a key was appended meanwhile: whoever wants to waits for this.
+        head.keys = {entry.key: entry.seq for entry in entries if entry.key is not None}
+        return head, entries
+
+    # ------------------------------------------------------------ leases
+
+    async def acquire(self, run_id: RunId, holder: Holder) -> LeaseAcquired | LeaseHeld:
+        return await self._acquire(run_id, holder)
+
+    async def takeover(self, run_id: RunId, holder: Holder, expected_holder: HolderId) -> LeaseAcquired | LeaseHeld:
+        return await self._acquire(run_id, holder, expected_holder=expected_holder)
+
+    async def takeover_expired(self, run_id: RunId, holder: Holder, stale_after_s: float) -> LeaseAcquired | LeaseHeld:
+        return await self._acquire(run_id, holder, stale_after_s=stale_after_s)
+
+    async def _acquire(self, run_id: RunId, holder: Holder, **how: Any) -> LeaseAcquired | LeaseHeld:
+        self._check()
+        _, read = await self._with_keys(run_id)
+        change = self._core.acquire(run_id, holder, **how)
+        if isinstance(change, LeaseHeld) and not how and 0 < (wait := self._core.expires_in(run_id)) <= GRACE_S:
+            await self._clock.sleep(wait)
+            self._check()
+            _, read = await self._with_keys(run_id)
+            change = self._core.acquire(run_id, holder)
+        if isinstance(change, LeaseHeld):
+            return change
+        self._here(holder)
+        committed = self._commit([change])
+        if read is None:
+            read = await self._entries(run_id)
+        else:
+            read = self._tail.extend(read, run_id)
+        await committed
+        assert change.lease is not None
+        return LeaseAcquired(change.lease, [entry for entry in read if entry.seq <= change.entries[-1].seq])
+
+    def _here(self, holder: Holder) -> None:
+        """A holder in this very process has no connection that could close: it is connected."""
+        if holder.pid == os.getpid() and not self._core.is_connected(holder.id):
+            self._core.holder_connected(holder)
+
+    async def lease_state(self, run_id: RunId) -> LeaseState | None:
+        self._check(reading=True)
+        return self._core.lease_state(run_id)
+
+    async def renew(self, lease: Lease) -> None:
+        self._check(reading=True)
+        self._core.renew(lease)
+
+    async def release(self, lease: Lease) -> None:
+        self._check()
+        await self._commit([self._core.release(lease)])
+
+    def holder_connected(self, holder: Holder) -> None:
+        """A client that may hold leases is there."""
+        self._core.holder_connected(holder)
+
+    def holder_disconnected(self, holder_id: str) -> None:
+        """Its last connection closed; unless it comes back, its leases expire in a moment."""
+        self._core.holder_disconnected(holder_id)
+
+    def holder_seen(self, holder_id: str) -> None:
+        """A frame came from it: that renews all its leases."""
+        self._core.holder_seen(holder_id)
+
+    # ------------------------------------------------------------ writing
+
+    def append(
+        self, lease: Lease, appends: Sequence[Append], *, expect_seq: int | None = None
+    ) -> Awaitable[list[AppendOutcome]]:
+        future: asyncio.Future[list[AppendOutcome]] = self._loop.create_future()
+        prepared, unencodable = prepare(appends)
+
+        def done(outcome: list[AppendOutcome] | Exception) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+                future.exception()  # looked at: nobody is obliged to await an append
+            else:
+                future.set_result(outcome)
+
+        self.append_now(lease, prepared, expect_seq, done, unencodable)
+        return future
+
+    def append_now(
+        self,
+        lease: Lease,
+        prepared: Sequence[Prepared],
+        expect_seq: int | None,
+        done: Done,
+        unencodable: Exception | None = None,
+    ) -> None:
+        """``append`` without a future: checked and queued before this returns.
+
+        Args:
+            prepared: ``(key, type, node_id, payload)`` of each event.
+            done: called on the loop with the outcomes once they are durable, or with the error (at once when a check
+                fails).
+        """
+        try:
+            self._check()
+            head = self._core.heads.get(lease.run_id)
+            if head is not None and head.keys is None and head.holder is not None:
+                self._defer(lease, prepared, expect_seq, done, unencodable)
+                return
+            change = self._core.append(lease, prepared, expect_seq, unencodable)
+        except LoomError as error:
+            done(error)
+            return
+
+        def committed(error: Exception | None) -> None:
+            if error is not None:
+                done(error)
+            elif change.entries and len(change.entries) == len(change.outcomes):
+                done([AppendOutcome("appended", entry) for entry in change.entries])
+            else:
+                self._spawn(self._answer(change, done))
+
+        self._submit([change], committed)
+
+    def _defer(self, lease: Lease, *rest: Any) -> None:
+        """After a restart, a run's keys are read from the file at its first append; its appends wait in order."""
+        waiting = self._deferred.get(lease.run_id)
+        if waiting is not None:
+            waiting.append((lease, *rest))  # type: ignore[arg-type]
+            return
+        self._deferred[lease.run_id] = [(lease, *rest)]  # type: ignore[list-item]
+        self._spawn(self._undefer(lease.run_id))
+
+    async def _undefer(self, run_id: str) -> None:
+        failure: Exception | None = None
+        try:
+            await self._with_keys(run_id)
+        except Exception as error:
+            failure = error
+        for lease, prepared, expect_seq, done, unencodable in self._deferred.pop(run_id):
+            if failure is not None and not isinstance(failure, UnknownRunError):
+                done(failure)
+            else:
+                self.append_now(lease, prepared, expect_seq, done, unencodable)
+
+    async def _answer(self, change: Change, done: Done) -> None:
+        """Outcomes of appends of which some were there before: fetch the originals."""
+        try:
+            done(await self._outcomes(change))
+        except Exception as error:
+            done(error)
+
+    async def _outcomes(self, change: Change) -> list[AppendOutcome]:
+        outcomes: list[AppendOutcome] = []
+        for outcome in change.outcomes:
+            if isinstance(outcome, int):
+                found = await self._entries(change.head.run_id, outcome, 1)
+                outcomes.append(AppendOutcome("exists", found[0]))
+            else:
+                outcomes.append(AppendOutcome("appended", outcome))
+        return outcomes
+
+    async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
+        self._check()
+        [prepared], unencodable = prepare([append])
+        if unencodable is not None:
+            raise StorageUnavailableError(f"an event could not be written as JSON: {unencodable}") from unencodable
+        return await self.post_prepared(run_id, prepared)
+
+    async def post_prepared(self, run_id: str, prepared: Prepared) -> AppendOutcome:
+        """``post`` of an event that is already serialized: ``(key, type, node_id, payload)``."""
+        self._check()
+        await self._with_keys(run_id)
+        change = self._core.post(run_id, prepared)
+        await self._commit([change])
+        return (await self._outcomes(change))[0]
+
+    # ------------------------------------------------------------ the commit path
+
+    def _submit(self, changes: Sequence[Change], done: Callable[[Exception | None], None]) -> None:
+        write = Write(changes, done)
+        for entry in write.entries:
+            self._tail.add(entry)
+        self._in_flight += 1
+        if self._busy is None:
+            self._busy = self._clock.busy()  # virtual time stands still while a commit is on its way
+            self._busy.__enter__()
+        self._writer.submit(write)
+
+    def _commit(self, changes: Sequence[Change]) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: Exception | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+                future.exception()
+
+        self._submit(changes, done)
+        return future
+
+    def _committed(self, writes: list[Write]) -> None:
+        entries = [entry for write in writes for entry in write.entries]
+        if entries:
+            self._acked = entries[-1].global_seq
+            self._feed.publish(entries)
+        for write in writes:
+            write.done(None)
+        self._landed(len(writes))
+
+    def _failed(self, writes: list[Write], error: Exception) -> None:
+        for write in reversed(writes):
+            for entry in reversed(write.entries):
+                self._tail.take_back(entry)
+            for change in reversed(write.changes):
+                self._core.undo(change)
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, LogBrokenError):
+            self._broken = error
+        for write in writes:
+            write.done(
+                StorageUnavailableError(
+                    f"the journal in {self.folder} could not be written: {reason}. Nothing of this was kept; "
+                    "what was acknowledged is safe. Free some space and resume the run.",
+                    str(self.folder),
+                )
+            )
+        self._landed(len(writes))
+
+    def _landed(self, count: int) -> None:
+        self._in_flight -= count
+        if self._in_flight == 0 and self._busy is not None:
+            self._busy.__exit__(None, None, None)
+            self._busy = None
+
+    # Called on the threads of the writer and the applier.
+
+    def _durable_there(self, entries: list[JournalEntry]) -> None:
+        self._durable = entries[-1].global_seq
+        self._applier.put(entries)
+
+    def _broken_there(self, error: LogBrokenError) -> None:
+        if self.on_fatal is not None:
+            self.on_fatal(error)
+
+    def _applied_there(self, entries: list[JournalEntry]) -> None:
+        self._opened.log.drop_applied(entries[-1].global_seq)
+        self._on_loop(self._on_applied, entries)
+
+    def _troubled_there(self, error: Exception | None) -> None:
+        self._on_loop(self._on_trouble, error)
+
+    def _on_loop(self, how: Callable[[Any], None], what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone, and its journal with it
+            self._loop.call_soon_threadsafe(how, what)
+
+    def _on_applied(self, entries: list[JournalEntry]) -> None:
+        self._applied = entries[-1].global_seq
+        for run_id in self._tail.drop_applied(entries):
+            head = self._core.heads.get(run_id)
+            if head is not None and head.holder is None and head.status in AT_REST and not self._tail.has(run_id):
+                head.keys = None  # read again should anybody come
+        waiting, self._waiting = self._waiting, []
+        for global_seq, future in waiting:
+            if global_seq <= self._applied and not future.done():
+                future.set_result(None)
+            elif not future.done():
+                self._waiting.append((global_seq, future))
+
+    def _on_trouble(self, error: Exception | None) -> None:
+        self._trouble = error
+        if error is None:
+            return
+        waiting, self._waiting = self._waiting, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(self._troubled_error())
+
+    def _troubled_error(self) -> StorageUnavailableError:
+        return StorageUnavailableError(
+            f"SQL is not up to date: {self.folder / database.FILE} could not be written ({self._trouble}). Free some space; "
+            "what was acknowledged is safe, and reading runs goes on.",
+            str(self.folder),
+        )
+
+    async def _reached(self, global_seq: int) -> None:
+        """Wait until DuckDB has everything up to there. Raises: StorageUnavailableError when it refuses."""
+        if self._applied >= global_seq:
+            return
+        if self._trouble is not None:
+            raise self._troubled_error()
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append((global_seq, future))
+        self._applier.hurry()
+        with self._clock.busy():
+            await future
+
+    # ------------------------------------------------------------ reading
+
+    async def _entries(self, run_id: str, from_seq: int = 1, limit: int | None = None) -> list[JournalEntry]:
+        """The run's entries from there, from the file and the tail; those not yet acknowledged included."""
+        tail = self._tail.of(run_id)  # before the file is read: what leaves the tail meanwhile is in the file then
+        if tail and tail[0].seq <= from_seq:
+            found = [entry for entry in tail if entry.seq >= from_seq]
+            return found if limit is None else found[:limit]
+        rows = await self._in_reader(self._tables.entries, run_id, from_seq, self._tail.floor(run_id), limit)
+        if limit is None or len(rows) < limit:
+            last = rows[-1].seq if rows else from_seq - 1
+            rows += [entry for entry in tail if entry.seq > last]
+        return rows if limit is None else rows[:limit]
+
+    async def read(self, run_id: RunId, from_seq: int = 1) -> AsyncIterator[JournalEntry]:
+        at = max(1, from_seq)
+        while True:
+            self._check(reading=True)
+            head = self._core.heads.get(run_id)
+            if (head is None or not head.exists) and run_id not in self._unloaded:
+                return
+            loaded = await self._entries(run_id, at, PAGE)
+            page = [entry for entry in loaded if entry.global_seq <= self._acked]
+            if self.observe_read is not None and page:
+                self.observe_read(len(page))
+            for entry in page:
+                yield entry
+            if len(page) < PAGE:
+                return
+            at = page[-1].seq + 1
+
+    async def read_key(self, run_id: RunId, key: str) -> JournalEntry | None:
+        self._check(reading=True)
+        tail = self._tail.of(run_id)
+        for entry in tail:
+            if entry.key == key:
+                return entry if entry.global_seq <= self._acked else None
+        return await self._in_reader(self._tables.entry, run_id, key, self._tail.floor(run_id))
+
+    def subscribe(
+        self, from_global_seq: int | None = None, *, run_id: RunId | None = None, types: frozenset[str] | None = None
+    ) -> Subscription:
+        self._check(reading=True)
+        return self._feed.subscribe(from_global_seq, run_id, types)
+
+    async def _load_notices(self, after: int, limit: int) -> list[Notice]:
+        acked = self._acked
+        tail = self._tail.after(after)
+        notices = [] if after >= self._applied else await self._in_reader(self._tables.notices, after, limit)
+        last = notices[-1].global_seq if notices else after
+        notices += [notice_of(entry) for entry in tail if last < entry.global_seq <= acked]
+        return notices[:limit]
+
+    async def query(self, sql: str, *, timeout_s: float = 30.0) -> Path:
+        self._check(reading=True)
+        await self._reached(self._acked)
+        async with self._sql_slots:
+            cursor = self._opened.connection.cursor()
+            path = self.folder / "tmp" / f"q{os.getpid()}-{time.time_ns():x}-{next(self._numbers)}.parquet"
+            self._sql_cursors.add(cursor)
+            late: list[bool] = []
+
+            def stop() -> None:
+                late.append(True)
+                cursor.interrupt()
+
+            timer = self._loop.call_later(timeout_s, stop)
+            work = self._loop.run_in_executor(None, database.select_to_parquet, cursor, sql, path)
+            try:
+                with self._clock.busy():
+                    await asyncio.shield(work)
+                return path
+            except asyncio.CancelledError:
+                cursor.interrupt()  # the asker is gone
+                work.add_done_callback(lambda done: (done.exception(), path.unlink(missing_ok=True)))
+                raise
+            except SqlError:
+                if late:
+                    raise SqlError(
+                        f"the query took longer than {timeout_s:g} s and was stopped; narrow it down"
+                    ) from None
+                raise
+            finally:
+                timer.cancel()
+                self._sql_cursors.discard(cursor)
+
+    async def _in_reader(self, how: Callable[..., T], *args: Any) -> T:
+        with self._clock.busy():
+            return await self._loop.run_in_executor(self._readers, how, *args)
+
+    # ------------------------------------------------------------ blobs
+
+    async def put_blobs(self, blobs: Sequence[tuple[str, bytes]]) -> None:
+        self._check()
+        try:
+            await self._in_reader(write_blobs, self.folder, blobs)
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"a value could not be written to {self.folder / 'blobs'}: {error.strerror}", str(self.folder)
+            ) from error
+
+    async def get_blob(self, sha256: str) -> bytes:
+        self._check(reading=True)
+        return await self._in_reader(read_blob, self.folder, sha256)
+
+    # ------------------------------------------------------------ the end
+
+    async def delete_owned_run(self, lease: Lease, expect_seq: int | None = None) -> None:
+        self._check()
+        await self._delete(self._core.delete_owned(lease, expect_seq))
+
+    async def delete_run(self, run_id: RunId) -> None:
+        self._check()
+        with contextlib.suppress(UnknownRunError):
+            await self._head(run_id)
+        change = self._core.delete(run_id)
+        if change is not None:
+            await self._delete(change)
+
+    async def _delete(self, change: Change) -> None:
+        await self._commit([change])
+
+    def idle(self) -> bool:
+        """Nothing on its way, nothing unapplied, no live lease, no query: the process may end."""
+        return not (self._in_flight or self._applier.waiting or self._sql_cursors) and self._core.idle()
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for ``loom doctor`` and the tests."""
+        return {
+            "acknowledged": self._acked,
+            "applied": self._applied,
+            "unapplied": self._applier.waiting,
+            "in_flight": self._in_flight,
+            "commits": self._writer.commits,
+            "runs": len(self._unloaded) + sum(head.exists for head in self._core.heads.values()),
+            "live_leases": sum(
+                not state.expired for state in map(self._core.lease_state, list(self._core.heads)) if state
+            ),
+            "subscribers": len(self._feed),
+            "queries": len(self._sql_cursors),
+            "trouble": None if self._trouble is None else str(self._trouble),
+            "threads_alive": self._writer.alive and self._applier.alive,
+        }
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._feed.close()
+        for cursor in tuple(self._sql_cursors):
+            cursor.interrupt()
+        await self._loop.run_in_executor(None, self._shut)
+
+    def _shut(self) -> None:
+        self._writer.stop()
+        self._applier.stop(give_up=True)
+        self._readers.shutdown()
+        self._opened.close(everything_applied=self._tables.position >= self._durable)
+
+    def _check(self, *, reading: bool = False) -> None:
+        if self._closed:
+            raise StorageUnavailableError(f"the journal in {self.folder} was closed", str(self.folder))
+        if reading:
+            return
+        if self._broken is not None:
+            raise StorageUnavailableError(
+                f"the disk under {self.folder} failed ({self._broken}); restart the kernel once it is well again",
+                str(self.folder),
+            )
+        if self._writer.healing:
+            raise StorageUnavailableError(
+                f"the journal in {self.folder} could not be written a moment ago; try again", str(self.folder)
+            )
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+query_entries = database.query_entries
