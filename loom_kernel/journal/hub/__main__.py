@@ -106,6 +106,7 @@ def _serve(folder: Path, lock: int, ready: Callable[[], None]) -> None:
 
     async def run() -> None:
         store = await DuckDBRunJournal.open(folder)
+        store.on_fatal = _end_at_once
         hub = Hub(
             store, folder, idle_s=_seconds("LOOM_HUB_IDLE_S", IDLE_S), still_ours=still_ours, probe=_crash_point()
         )
@@ -140,6 +141,14 @@ def _lock(path: Path) -> int | None:
             if time.monotonic() > end:
                 return None
             time.sleep(0.01)
+
+
+def _end_at_once(error: Exception) -> None:
+    """The disk may have lost what it said it kept: only reading it anew tells what is there."""
+    from loom_kernel.journal.hub.logfile import say
+
+    say(f"the disk failed, ending at once: {error}")
+    os._exit(1)
 
 
 def _seconds(name: str, default: float) -> float:

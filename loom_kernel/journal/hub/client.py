@@ -17,7 +17,6 @@ from loom_kernel import events
 from loom_kernel.errors import StaleLeaseError, StorageUnavailableError, UnknownRunError
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import HolderId, RunId
-from loom_kernel.journal import blobs as blob_files
 from loom_kernel.journal.abc import (
     Append,
     AppendOutcome,
@@ -32,6 +31,7 @@ from loom_kernel.journal.abc import (
     RunSummary,
     Subscription,
 )
+from loom_kernel.journal.blobs import read_blob, write_blobs
 from loom_kernel.journal.core import Prepared, prepare
 from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.link import Link
@@ -95,7 +95,7 @@ class HubJournal(RunJournal):
             first = await self.read_key(run_id, "created")
             if first is not None and first.payload == payload:
                 return "created"
-        return status  # type: ignore[no-any-return]
+        return status
 
     async def start_run(self, run_id: RunId, created: RunCreated, holder: Holder) -> LeaseAcquired | LeaseHeld:
         self._holding(holder)
@@ -268,7 +268,7 @@ class HubJournal(RunJournal):
     async def put_blobs(self, blobs: Sequence[tuple[str, bytes]]) -> None:
         self._check_open()
         try:
-            await asyncio.to_thread(blob_files.write, self.folder, blobs)
+            await asyncio.to_thread(write_blobs, self.folder, blobs)
         except OSError as error:
             raise StorageUnavailableError(
                 f"a value could not be written to {self.folder}: {error.strerror or error}", os.fspath(self.folder)
@@ -276,10 +276,12 @@ class HubJournal(RunJournal):
 
     async def get_blob(self, sha256: str) -> bytes:
         self._check_open()
-        found = await asyncio.to_thread(blob_files.read, self.folder, sha256)
-        if found is not None:
-            return found
-        return await self._link.call("get_blob", (sha256,))
+        try:
+            return await asyncio.to_thread(read_blob, self.folder, sha256)
+        except OSError as error:
+            raise StorageUnavailableError(
+                f"a value could not be read from {self.folder}: {error.strerror or error}", os.fspath(self.folder)
+            ) from None
 
     # ------------------------------------------------------------ the end
 

@@ -26,7 +26,7 @@ from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.paths import HubInfo
 from loom_kernel.journal.hub.protocol import Hello, WireError
 from loom_kernel.journal.liveness import boot_id
-from loom_kernel.journal.migrations import SCHEMA_VERSION
+from loom_kernel.journal.migrations import SCHEMA
 
 START_TIMEOUT_S = 60.0
 """How long a hub may take to open its journal (a migration, a long tail of the log)."""
@@ -67,7 +67,7 @@ def ensure_hub(folder: Path, *, timeout_s: float = START_TIMEOUT_S) -> None:
                 if free and start_hub(folder, timeout_s=max(1.0, end - time.monotonic())):
                     return
         if time.monotonic() > end:
-            raise _silent(folder, timeout_s)
+            raise silent_error(folder, timeout_s)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.1)
 
@@ -114,7 +114,7 @@ def start_hub(folder: Path, *, env: Mapping[str, str] | None = None, timeout_s: 
     finally:
         os.close(ready)
     if said is None:
-        raise _silent(folder, timeout_s)
+        raise silent_error(folder, timeout_s)
     child.wait()  # the one we started only made the hub and left
     try:
         answer = msgspec.msgpack.decode(said, type=Ready)
@@ -228,7 +228,7 @@ def stop_hub(folder: str | os.PathLike[str], *, timeout_s: float = 30.0) -> bool
         if free or (now is not None and info is not None and now.pid != info.pid):
             return True
         time.sleep(0.01)
-    raise _silent(root, timeout_s)
+    raise silent_error(root, timeout_s)
 
 
 # ---------------------------------------------------------------- one question, blocking
@@ -257,9 +257,7 @@ def _ask(folder: Path, method: str, *, missing: Any = None, timeout_s: float = 1
     sock = _connect(folder, timeout_s)
     if sock is None:
         return missing
-    hello = Hello(
-        protocol=protocol.PROTOCOL, oldest=protocol.OLDEST_PROTOCOL, schema=SCHEMA_VERSION, version=__version__
-    )
+    hello = Hello(protocol=protocol.PROTOCOL, oldest=protocol.OLDEST_PROTOCOL, schema=SCHEMA, version=__version__)
     with sock:
         try:
             sock.sendall(
@@ -280,13 +278,14 @@ def _ask(folder: Path, method: str, *, missing: Any = None, timeout_s: float = 1
                     if answer.status == protocol.Status.LAST_PART:
                         return protocol.METHODS[method].result.decode(parts)
         except TimeoutError:
-            raise _silent(folder, timeout_s) from None
+            raise silent_error(folder, timeout_s) from None
         except OSError:
             pass
     return missing if method != "stop" else None
 
 
-def _silent(folder: Path, waited_s: float) -> StorageUnavailableError:
+def silent_error(folder: Path, waited_s: float) -> StorageUnavailableError:
+    """The sentence for a hub that is there and says nothing."""
     info: HubInfo | None = paths.read_info(folder)
     who = (
         f"process {info.pid}" if info is not None and info.boot_id in ("", boot_id()) else "a process that is not known"

@@ -20,13 +20,13 @@ from loom_kernel.errors import JournalError, StorageUnavailableError
 from loom_kernel.journal.abc import Holder, Notice
 from loom_kernel.journal.hub import launch, paths, protocol
 from loom_kernel.journal.hub.protocol import Answer, Drained, Frames, FrameTooLong, Hello, Push, Status, Welcome
-from loom_kernel.journal.migrations import SCHEMA_VERSION
+from loom_kernel.journal.migrations import SCHEMA
 
 NOT_REPEATED = frozenset({"query"})
 
 _HANDSHAKE_S = 15.0
 _GIVE_UP_S = 90.0
-_FRUITLESS = 8  # connections lost in a row without a single answer, before what waits is failed
+_SENT_AT_MOST = 8  # a request that so many hubs did not live to answer may be the reason
 _LOOK_EVERY_S = 0.5
 _CLOSE_S = 5.0
 
@@ -79,7 +79,6 @@ class Wire(asyncio.Protocol):
     def __init__(self, link: Link) -> None:
         self.link = link
         self.frames = Frames()
-        self.answers = 0
         self.leaving = False
         self.broken: Exception | None = None
         self.closed: asyncio.Future[None] = link.loop.create_future()
@@ -172,7 +171,6 @@ class Link:
         self._wires: set[Wire] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
-        self._fruitless = 0
         self._closed = False
         self._pid = os.getpid()
         _links.add(self)
@@ -247,10 +245,11 @@ class Link:
         if keeper is not None:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
-        wire, self._wire = self._wire, None
-        if wire is not None and self._pid == os.getpid():
-            wire.close()
-            await asyncio.wait([wire.closed], timeout=_CLOSE_S)
+        self._wire = None
+        if self._pid == os.getpid() and self._wires:
+            for wire in self._wires:
+                wire.close()
+            await asyncio.wait([wire.closed for wire in self._wires], timeout=_CLOSE_S)
         self._fail_all(self._unusable(), quietly=True)
 
     def _unusable(self) -> StorageUnavailableError:
@@ -319,14 +318,13 @@ class Link:
                 continue
             try:
                 welcome = await self._introduce(wire)
-            except (OSError, asyncio.IncompleteReadError):
+            except OSError:
                 wire.abort()
                 continue
             except BaseException:
                 wire.abort()
                 raise
-            if welcome is not None:
-                self._ready(wire, welcome)
+            if welcome is not None and self._ready(wire, welcome):
                 return True
         return False
 
@@ -340,12 +338,12 @@ class Link:
         hello = Hello(
             protocol=protocol.PROTOCOL,
             oldest=protocol.OLDEST_PROTOCOL,
-            schema=SCHEMA_VERSION,
+            schema=SCHEMA,
             version=__version__,
             holders=list(self.holders.values()),
         )
         welcome: Welcome = await self._ask_directly(wire, "hello", (hello,))
-        theirs, ours = (welcome.protocol, welcome.schema), (protocol.PROTOCOL, SCHEMA_VERSION)
+        theirs, ours = (welcome.protocol, welcome.schema), (protocol.PROTOCOL, SCHEMA)
         if theirs < ours:
             drained: Drained = await self._ask_directly(wire, "drain", ())
             if drained.leaving:
@@ -379,17 +377,18 @@ class Link:
             raise wire.broken
         if wire.closed.done():
             raise ConnectionResetError("the hub closed the connection")
-        raise launch._silent(self.folder, _HANDSHAKE_S)
+        raise launch.silent_error(self.folder, _HANDSHAKE_S)
 
-    def _ready(self, wire: Wire, welcome: Welcome) -> None:
+    def _ready(self, wire: Wire, welcome: Welcome) -> bool:
+        """Use the connection from now on; False when it broke already."""
         if wire.closed.done():
-            self._keep_connected(start=True)
-            return
+            return False
         self._wire = wire
         self._on_connected(welcome.position)
         for call in list(self._pending.values()):
             call.sent += 1
             wire.write(call.frame)
+        return True
 
     # ------------------------------------------------------------ what comes from the hub
 
@@ -399,8 +398,6 @@ class Link:
             return
         calls = wire.directly if answer.id in wire.directly else self._pending
         call = calls.get(answer.id)
-        wire.answers += 1
-        self._fruitless = 0
         if call is None:
             return
         if answer.status in (Status.PART, Status.LAST_PART):
@@ -430,25 +427,19 @@ class Link:
             return
         if wire.broken is not None:
             self._fail_all(wire.broken)
-        self._fruitless = 0 if wire.answers else self._fruitless + 1
         for call in list(self._pending.values()):
             call.parts = None
             if call.method in NOT_REPEATED:
-                del self._pending[call.id]
-                call.fail(
-                    StorageUnavailableError(
-                        "the hub restarted while it worked on this query; run it again", os.fspath(self.folder)
-                    )
+                why = "the hub restarted while it worked on this query; run it again"
+            elif call.sent >= _SENT_AT_MOST:
+                why = (
+                    f"the hub of the journal in {self.folder} ended {call.sent} times in a row before it answered; "
+                    f"the reason may be in {self.folder / paths.HUB_LOG}"
                 )
-        if self._fruitless >= _FRUITLESS:
-            self._fruitless = 0
-            self._fail_all(
-                StorageUnavailableError(
-                    f"the hub of the journal in {self.folder} ended {_FRUITLESS} times in a row before it answered; "
-                    f"the reason may be in {self.folder / paths.HUB_LOG}",
-                    os.fspath(self.folder),
-                )
-            )
+            else:
+                continue
+            del self._pending[call.id]
+            call.fail(StorageUnavailableError(why, os.fspath(self.folder)))
         self._keep_connected(start=bool(self._pending) or (self.eager and not wire.leaving))
 
     def _fail_all(self, error: Exception, *, quietly: bool = False) -> None:

@@ -195,7 +195,6 @@ METHODS: dict[str, Method] = {
     "unsubscribe": _method(tuple[int], None),
     # values
     "query": _method(tuple[str, float], str),
-    "get_blob": _method(tuple[str], bytes),
 }
 """Every request by name."""
 

@@ -171,17 +171,12 @@ async def unsubscribe(peer: Peer, number: int) -> None:
     peer.unfollow(number)
 
 
-# ---------------------------------------------------------------- queries and values
+# ---------------------------------------------------------------- queries
 
 
 @_handler
 async def query(peer: Peer, sql: str, timeout_s: float) -> str:
     return str(await peer.hub.store.query(sql, timeout_s=timeout_s))
-
-
-@_handler
-async def get_blob(peer: Peer, sha256: str) -> bytes:
-    return await peer.hub.store.get_blob(sha256)
 
 
 def _created(payload: bytes) -> events.RunCreated:

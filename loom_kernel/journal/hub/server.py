@@ -11,7 +11,6 @@ import contextlib
 import os
 import socket
 import struct
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -26,7 +25,7 @@ from loom_kernel.journal.hub.paths import HubInfo
 from loom_kernel.journal.hub.protocol import Acked, Frames, FrameTooLong, Hello, Push, Request, Status, Welcome
 from loom_kernel.journal.hub.requests import HANDLERS
 from loom_kernel.journal.liveness import boot_id, pid_started
-from loom_kernel.journal.migrations import SCHEMA_VERSION
+from loom_kernel.journal.migrations import SCHEMA
 
 IDLE_S = 60.0
 """A hub without clients ends after this long; ``LOOM_HUB_IDLE_S`` sets another."""
@@ -141,7 +140,7 @@ class Hub:
             host=socket.gethostname(),
             address=os.fspath(path),
             protocol=protocol.PROTOCOL,
-            schema=SCHEMA_VERSION,
+            schema=SCHEMA,
             version=__version__,
             started_at=self._started_at,
         )
@@ -151,12 +150,17 @@ class Hub:
         return Welcome(
             protocol=protocol.PROTOCOL,
             oldest=protocol.OLDEST_PROTOCOL,
-            schema=SCHEMA_VERSION,
+            schema=SCHEMA,
             version=__version__,
             pid=os.getpid(),
-            position=self.store.position,
+            position=self.position,
             accepted=hello.protocol >= protocol.OLDEST_PROTOCOL,
         )
+
+    @property
+    def position(self) -> int:
+        """The newest ``global_seq`` that is durable."""
+        return int(self.store.stats()["acknowledged"])
 
     def status(self) -> dict[str, Any]:
         """What ``loom hub status`` shows."""
@@ -173,7 +177,7 @@ class Hub:
             "folder": os.fspath(self.folder),
             "host": socket.gethostname(),
             "protocol": protocol.PROTOCOL,
-            "schema": SCHEMA_VERSION,
+            "schema": SCHEMA,
             "version": __version__,
             "started_at": self._started_at,
             "uptime_s": time.monotonic() - self._started,
@@ -311,10 +315,10 @@ class Peer(asyncio.Protocol):
             if self.hub.probe is not None:
                 self.hub.probe("after_ack")
 
+        lease = Lease(run_id, holder_id, epoch)
+        problem = None if unencodable is None else ValueError(unencodable)
         try:
-            self.hub.store.append_now(
-                Lease(run_id, holder_id, epoch), prepared, expect_seq, done, unencodable=unencodable
-            )
+            self.hub.store.append_now(lease, prepared, expect_seq, done, problem)
         except Exception as error:
             done(error)
 
@@ -367,7 +371,7 @@ class Peer(asyncio.Protocol):
         """Begin to push notices after ``after``."""
         self.unfollow(number)
         wanted = None if types is None else frozenset(types)
-        begin = self.hub.store.position if after is None else after
+        begin = self.hub.position if after is None else after
         self.push(Push.NOTICES, (number, begin, []))
         task = asyncio.get_running_loop().create_task(self._follow(number, begin, run_id, wanted))
         self.following[number] = task
@@ -415,11 +419,9 @@ async def _closing(iterator: AsyncIterator[Any]) -> AsyncIterator[AsyncIterator[
 
 
 def peer_uid(sock: Any) -> int:
-    """The user at the other end of a unix socket; -1 where the system does not say."""
-    if sys.platform.startswith("linux"):
+    """The user at the other end of a unix socket."""
+    if hasattr(socket, "SO_PEERCRED"):
         _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
         return int(uid)
-    if sys.platform == "darwin":  # struct xucred: version, uid, ...
-        raw = sock.getsockopt(0, 1, 76)
-        return int(struct.unpack_from("=II", raw)[1])
-    return os.getuid()
+    local_peercred = 1  # macOS, in the protocol family's own options: struct xucred begins with version and uid
+    return int(struct.unpack_from("=II", sock.getsockopt(0, local_peercred, 76))[1])
