@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loom_kernel.policies import Budget
@@ -61,26 +62,18 @@ class Launcher(Protocol):
 
 
 launcher: Launcher | None = None
-"""The one in use; filled by :func:`provide`'s loader when first needed."""
+"""The one in use. ``loom_kernel.runtime`` fills it, and is loaded for that when a definition is first started."""
 
-_loader: Callable[[], Launcher] | None = None
+host_maker: Callable[[], Any] | None = None
+"""Filled by the notebook, which is loaded before the runtime: makes the host of runs once there is a runtime."""
 
-
-def provide(loader: Callable[[], Launcher]) -> None:
-    """Say where the launcher comes from, without loading it now."""
-    global _loader
-    _loader = loader
+_FILLED_BY = "loom_kernel.runtime"
 
 
 def get_launcher() -> Launcher:
-    """The launcher, loaded if need be.
-
-    Raises:
-        RuntimeError: nobody provided one.
-    """
-    global launcher
+    """The launcher, loaded if need be."""
     if launcher is None:
-        if _loader is None:
-            raise RuntimeError("nothing here can run workflows; `import loom_kernel` sets that up")
-        launcher = _loader()
+        # By name and late: authors' rooms do not know who runs them, and defining a workflow loads no engine.
+        import_module(_FILLED_BY).get_runtime()
+    assert launcher is not None
     return launcher

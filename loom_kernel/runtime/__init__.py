@@ -27,7 +27,8 @@ def get_runtime() -> Runtime:
     global _runtime
     with _lock:
         if _runtime is None:
-            _runtime = Runtime()
+            make_host = launcher_slot.host_maker
+            _runtime = Runtime(host=make_host() if make_host is not None else None)
             launcher_slot.launcher = _runtime
         return _runtime
 

@@ -1,0 +1,136 @@
+"""``%loom runs``, ``show``, ``tail`` and ``logs``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import TYPE_CHECKING, Any
+
+from loom_kernel.notebook.arguments import Arguments
+from loom_kernel.notebook.tables import Table
+from loom_kernel.notebook.verbs.base import Session, Verb, find_run, newest_run, run_argument
+
+if TYPE_CHECKING:
+    from loom_kernel.runtime.run import Run
+
+
+def _runs_arguments(parser: Arguments) -> None:
+    parser.add_argument("workflow", nargs="?", metavar="WORKFLOW", help="of this workflow only")
+    parser.add_argument("--status", action="append", metavar="S", help="in this status only, e.g. interrupted; repeatable")
+    parser.add_argument("--key", metavar="K", help="with this key only")
+    parser.add_argument("--tag", metavar="T", help="with this tag only")
+    parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many, 20 when left out")
+
+
+def _runs(session: Session, arguments: argparse.Namespace) -> Any:
+    return session.runtime.runs(
+        status=tuple(arguments.status) if arguments.status else None,
+        workflow=arguments.workflow,
+        key=arguments.key,
+        tag=arguments.tag,
+        limit=arguments.limit,
+    ).table()
+
+
+def _one(parser: Arguments) -> None:
+    run_argument(parser)
+
+
+def _pick(session: Session, arguments: argparse.Namespace) -> Run[Any]:
+    if arguments.run is not None:
+        return find_run(session, arguments.run)
+    return newest_run(session, arguments.command)
+
+
+def _show(session: Session, arguments: argparse.Namespace) -> Any:
+    """A person who asks to see a run may also want to look inside it, so its widget stays."""
+    run = _pick(session, arguments)
+    _ = run.status  # brings its view up to date
+    host = session.host
+    if host is not None and not (host.headless or host.static):
+        host.show(run, stays=True)
+    return run
+
+
+def _logs_arguments(parser: Arguments) -> None:
+    run_argument(parser)
+    parser.add_argument("node", nargs="?", metavar="NODE", help="of this step only: its name, name#2 or id")
+
+
+def _logs(session: Session, arguments: argparse.Namespace) -> None:
+    run = _pick(session, arguments)
+    _ = run.status
+    view = run.view
+    nodes = [view.nodes[node_id] for node_id in list(view.order)]
+    if arguments.node is not None:
+        wanted = run[arguments.node].id
+        nodes = [node for node in nodes if node.node_id == wanted]
+    for node in nodes:
+        for line in list(node.log):
+            print(f"{node.name} | {line}" if arguments.node is None else line)
+
+
+def _tail(session: Session, arguments: argparse.Namespace) -> None:
+    run = _pick(session, arguments)
+    _ = run.status
+    teller = Teller(run)
+    if session.host is not None and session.host.headless:
+        for entry in run.events():  # nobody is there to end it, so only what there is
+            teller.tell(entry)
+        return
+    try:
+        for entry in run.follow():
+            teller.tell(entry)
+    except KeyboardInterrupt:
+        print("stopped following; the run goes on")
+
+
+class Teller:
+    """Says in one line each what happens to a run."""
+
+    def __init__(self, run: Run[Any]) -> None:
+        self._run = run
+
+    def tell(self, entry: Any) -> None:
+        """Print the lines of one event, where it has something to say to people."""
+        text = self._words(entry.type, entry.event, entry.node_id or "")
+        if text:
+            clock = time.strftime("%H:%M:%S", time.localtime(entry.created_at / 1e6))
+            for line in text.splitlines():
+                print(f"{clock}  {line}")
+
+    def _words(self, kind: str, event: Any, node_id: str) -> str:
+        from loom_kernel.views.node import split_node_id
+
+        name = split_node_id(node_id).name
+        match kind:
+            case "run.started":
+                return f"{self._run.view.workflow}: {'resumed' if event.resumed else 'started'}"
+            case "run.paused":
+                return f"paused: {event.message or event.reason}"
+            case "run.ended":
+                return event.status + (f": {event.error.message}" if event.error else "")
+            case "node.started":
+                return f"{name}: started" + (f", attempt {event.attempt}" if event.attempt > 1 else "")
+            case "node.retrying":
+                return f"{name}: attempt {event.attempt} failed, again in {event.delay_s:.3g} s: {event.error.message}"
+            case "node.completed":
+                return f"{name}: answered by {event.answered_by}" if event.answered_by else f"{name}: completed"
+            case "node.failed":
+                return f"{name}: failed: {event.error.message}"
+            case "node.cancelled":
+                return f"{name}: cancelled"
+            case "node.logged":
+                return "\n".join(f"{name} | {line}" for line in event.lines)
+            case "prompt.opened":
+                return f"{event.prompt}? {event.message}"
+            case _:
+                return ""
+
+
+VERBS = {
+    "runs": Verb("runs", "List runs, the newest first.", _runs_arguments, _runs, ("workflow",)),
+    "show": Verb("show", "Show a run under this cell.", _one, _show, ("run",)),
+    "tail": Verb("tail", "Follow what a run does, line by line, until it rests.", _one, _tail, ("run",)),
+    "logs": Verb("logs", "What a run's steps printed.", _logs_arguments, _logs, ("run",)),
+}
