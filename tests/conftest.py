@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,13 +27,21 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty project folder, the working folder of the test, whose hub is gone when the test ends."""
+    """An empty project folder: the test's working folder and journal, without a hub when the test ends."""
     folder = tmp_path / "project"
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("LOOM_HOME", str(folder / ".loom"))
+    close_runtime()
     yield folder
+    close_runtime()
     stop_hub(folder / ".loom")
+
+
+def close_runtime() -> None:
+    """Settings are read once per process; the next use reads them anew."""
+    if (runtime := sys.modules.get("loom_kernel.runtime")) is not None:
+        runtime.close()
 
 
 def stop_hub(home: Path, patience_s: float = 5.0) -> None:
