@@ -167,23 +167,9 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(home), name)
-    if name in ("workflow", "WorkflowDefinition", "registry"):
-        _provide_launcher()
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _provide_launcher() -> None:
-    """Definitions start runs through a slot; this says what fills it, without loading it."""
-    from loom_kernel.authoring import launcher
-
-    def load() -> launcher.Launcher:
-        from loom_kernel.runtime import get_runtime
-
-        return get_runtime()
-
-    launcher.provide(load)

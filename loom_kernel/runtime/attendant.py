@@ -63,8 +63,9 @@ class Attendant:
                 print(f"loom: {len(left)} line(s) of the answers file were never asked for:\n{lines}", file=sys.stderr)
 
     def leftovers(self) -> list[str]:
-        """Lines of the process's answers file that nothing has asked for so far."""
-        return list(self._answers.leftovers()) if self._answers is not None else []
+        """Lines of the answers file, and of starts with answers, that nothing has asked for so far."""
+        scripts = [self._answers] if self._answers is not None else []
+        return [line for answers in (*scripts, *self._scripts.values()) for line in answers.leftovers()]
 
     def _watch(self) -> None:
         if self._runtime.engine is None or self._task is not None or (self._answers is None and not self._scripts):

@@ -58,7 +58,9 @@ class Runtime:
     Args:
         settings: where the journal is and the like; read from the process when left out.
         host: the place where the person works.
-        journal: a journal to use instead of the configured one; it is opened on the loop thread.
+        journal: opens a journal to use instead of the configured one; called on the loop thread.
+        clock: time, for engine and journal.
+        ids: where new ids come from.
     """
 
     def __init__(
@@ -67,12 +69,14 @@ class Runtime:
         host: Host | None = None,
         *,
         journal: Callable[[], Awaitable[RunJournal]] | None = None,
+        clock: Clock | None = None,
+        ids: Ids | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.host: Host = host or ScriptHost()
         self.loop = LoopThread()
-        self.clock: Clock = SystemClock()
-        self.ids = Ids()
+        self.clock: Clock = clock or SystemClock()
+        self.ids = ids or Ids()
         self.attendant = Attendant(self)
         self._make_journal = journal
         self._journal: RunJournal | None = None
@@ -130,8 +134,8 @@ class Runtime:
         from loom_kernel.engine.engine import Engine
 
         place = self.host.place()
-        testing = bool(self.settings.get("test"))
-        fresh = testing and self.settings.find("home").source == "default" and self._make_journal is None
+        testing = bool(self.settings.get("test")) and self._make_journal is None
+        fresh = testing and self.settings.find("home").value is None
         if testing:
             self.clock = VirtualClock()
         if fresh:

@@ -1,0 +1,147 @@
+"""``loom``: one parser, one function a verb, one place where errors become sentences."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from loom_kernel._version import __version__
+from loom_kernel.errors import LoomError
+
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """Everything that ``loom`` takes."""
+    top = argparse.ArgumentParser(
+        prog="loom",
+        description="Durable workflows that live in Jupyter.",
+        allow_abbrev=False,
+        epilog="loom VERB --help says more.",
+    )
+    top.add_argument("--version", action="version", version=f"loom-kernel {__version__}")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
+    common = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    common.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    reading = argparse.ArgumentParser(add_help=False, allow_abbrev=False, parents=[common])
+    reading.add_argument("--json", action="store_true", help="print JSON")
+
+    def verb(name: str, help: str, does: str, *, reads: bool = False) -> argparse.ArgumentParser:
+        made = verbs.add_parser(
+            name,
+            help=help,
+            description=help[0].upper() + help[1:] + ".",
+            allow_abbrev=False,
+            parents=[reading if reads else common],
+        )
+        made.set_defaults(does=does)
+        return made
+
+    demo = verb("demo", "execute the tour without a person and print what the journal says about it", "demo:demo")
+    demo.add_argument("--notebook", metavar="FILE", help="another notebook than the tour")
+    demo.add_argument("--answers", metavar="FILE", help="another file of answers")
+
+    lab = verb("lab", "open JupyterLab where the notebooks are", "lab:lab")
+    lab.add_argument("path", nargs="?", help="a notebook or folder to open")
+    lab.add_argument("jupyter", nargs=argparse.REMAINDER, metavar="...", help="what else JupyterLab is given")
+
+    run = verb("run", "run a workflow of a Python file or notebook and wait for it", "run:run", reads=True)
+    run.add_argument(
+        "target", metavar="FILE:NAME", help="the file, and the workflow in it (may be left out if there is one)"
+    )
+    run.add_argument("inputs", nargs="*", metavar="key=value", help="its inputs, read by their types")
+    run.add_argument("--key", help="continue the unfinished run with this key, or start one")
+    run.add_argument("--tag", action="append", default=[], help="a label; may be given several times")
+    run.add_argument("--fresh", action="store_true", help="start anew, whatever is unfinished")
+    run.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
+    run.add_argument("--quiet", action="store_true", help="print nothing but the result")
+
+    runs = verb("runs", "list the newest runs of this project", "runs:runs", reads=True)
+    runs.add_argument("--status", action="append", help="only those; may be given several times")
+    runs.add_argument("--workflow", help="only runs of that workflow")
+    runs.add_argument("--key", help="only runs with that key")
+    runs.add_argument("--tag", help="only runs with that label")
+    runs.add_argument("--limit", type=_count, default=20, metavar="N", help="at most so many (20)")
+
+    show = verb("show", "show a run: its nodes, its questions, its result", "runs:show", reads=True)
+    show.add_argument("id", help="a run's id, or the beginning of it")
+
+    answer = verb("answer", "answer a run's open question", "runs:answer")
+    answer.add_argument("id", help="a run's id, or the beginning of it")
+    answer.add_argument(
+        "words", nargs="+", metavar="[PROMPT] VALUE", help="the question's name, if several are open, and the answer"
+    )
+
+    for name, help in (("stop", "pause a run so that it can be resumed"), ("cancel", "end a run for good")):
+        made = verb(name, help, f"runs:{name}")
+        made.add_argument("id", help="a run's id, or the beginning of it")
+        if name == "cancel":
+            made.add_argument("--reason", default="", help="why, for the record")
+
+    resume = verb("resume", "go on with a run here, with the definition in a file", "run:resume", reads=True)
+    resume.add_argument("id", help="a run's id, or the beginning of it")
+    resume.add_argument("target", metavar="FILE", help="the Python file or notebook that defines its workflow")
+    resume.add_argument(
+        "--accept", action="store_true", help="run what does not match the recorded history as new work"
+    )
+    resume.add_argument(
+        "--take", action="store_true", help="take it from the worker that has it, although that one lives"
+    )
+    resume.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
+    resume.add_argument("--quiet", action="store_true", help="print nothing but the result")
+
+    sql = verb("sql", "ask the journal in SQL", "runs:sql", reads=True)
+    sql.add_argument("query", help="one read-only statement; - reads it from stdin")
+    sql.add_argument("--limit", type=_count, default=100, metavar="N", help="at most so many rows (100)")
+
+    hub = verb("hub", "the process that owns the journal", "hub:hub", reads=True)
+    hub.add_argument("what", choices=("status", "stop"))
+
+    verb("doctor", "what this installation, its journal and its settings are like", "doctor:doctor", reads=True)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit status. Without ``argv`` the process's own arguments count."""
+    arguments = parser().parse_args(argv)
+    module, _, function = arguments.does.partition(":")
+    try:
+        # Each verb's module is loaded for that verb alone: `loom runs` waits for no notebook machinery.
+        status: int = getattr(import_module(f"loom_kernel.cli.{module}"), function)(arguments)
+        return status
+    except BrokenPipeError:
+        # `loom runs | head` has read enough; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if arguments.debug:
+            traceback.print_exc()
+        elif isinstance(error, LoomError):
+            print(f"loom: {error}", file=sys.stderr)
+        else:
+            print(f"loom: {type(error).__name__}: {error} (--debug shows where)", file=sys.stderr)
+        return EXIT_ERROR
+    finally:
+        runtime = sys.modules.get("loom_kernel.runtime")
+        if runtime is not None:
+            runtime.close()
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""For tests of workflows, and for tests of journals: ``await run(defn, inputs, answers={...})`` and the conformance suite.
+
+Names are loaded when used: running a workflow in a test needs no pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loom_kernel.clock import VirtualClock
+    from loom_kernel.human.script import Answers
+    from loom_kernel.testing.journal_conformance import RunJournalConformance
+    from loom_kernel.testing.run import run
+
+__all__ = ["Answers", "RunJournalConformance", "VirtualClock", "run"]
+
+_HOMES = {
+    "Answers": "loom_kernel.human.script",
+    "RunJournalConformance": "loom_kernel.testing.journal_conformance",
+    "VirtualClock": "loom_kernel.clock",
+    "run": "loom_kernel.testing.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # for `run`, the function instead of the module of that name
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
