@@ -57,7 +57,7 @@ class Writer:
         """Raises: Refused."""
         cls = type(value)
         if cls in ATOMS:
-            return value if cls is not str and cls is not int else self._atom(value)
+            return self._text(value) if cls is str else self._whole(value) if cls is int else value
         write = _WRITE.get(cls)
         if write is not None:
             return write(self, value)
@@ -160,17 +160,16 @@ class Writer:
             hint = next((hint for base, hint in _HINTS if isinstance(value, base)), _DEFAULT_HINT)
         return Refused(type_name(value), hint)
 
-    def _atom(self, value: str | int) -> Any:
-        if type(value) is str:
-            if not value.isascii():
-                try:
-                    value.encode()
-                except UnicodeEncodeError:
-                    return {TAG: "str", "v": base64.b64encode(value.encode("utf-16-le", "surrogatepass")).decode()}
-            return value
-        if value.bit_length() > 4096:
-            return {TAG: "int", "v": hex(value)}
+    def _text(self, value: str) -> Any:
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                return {TAG: "str", "v": base64.b64encode(value.encode("utf-16-le", "surrogatepass")).decode()}
         return value
+
+    def _whole(self, value: int) -> Any:
+        return {TAG: "int", "v": hex(value)} if value.bit_length() > 4096 else value
 
     def _key(self, key: str) -> str:
         if not key.isascii():

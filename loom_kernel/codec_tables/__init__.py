@@ -106,3 +106,19 @@ def in_short(value: Any) -> str | None:
         return None if isinstance(value, list | dict) else str(value) if not hasattr(value, "__len__") else cls.__name__
     dtype = getattr(value, "dtype", None)
     return f"{cls.__name__} ({' × '.join(f'{n:,}' for n in shape)}{f', {dtype}' if dtype is not None else ''})"
+
+
+class Rows(NamedTuple):
+    """The beginning of a table as text, for people: ``rows`` of ``shape``'s many."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    shape: tuple[int, int]
+
+
+def rows_of(value: Any, rows: int, columns: int) -> Rows | None:
+    """The first rows and columns of a frame, series, Arrow table or array of one or two dimensions; None for others."""
+    library = _library(type(value))
+    begin = getattr(library, "begin", None)
+    found: Rows | None = begin(value, rows, columns) if begin is not None else None
+    return found

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter
+from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter, Rows
 from loom_kernel.codec_tables.numpy_values import alike, feed_parts
 from loom_kernel.codec_tables.refusal import Refused
 
@@ -153,3 +153,14 @@ def _feed_fixed(value: Any, digest: Digest) -> None:
     if pa.types.is_floating(value.type):
         raw = alike(raw.view(f"f{width}")).view(np.uint8)
     digest.update(raw.data)
+
+
+def begin(value: Any, rows: int, columns: int) -> Rows | None:
+    """The first rows of a table, batch or array."""
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        return Rows(["value"], [[item.as_py()] for item in value[:rows]], (len(value), 1))
+    if not isinstance(value, pa.Table | pa.RecordBatch):
+        return None
+    names = list(value.schema.names)[:columns]
+    parts = [value.column(i).slice(0, rows).to_pylist() for i in range(len(names))]
+    return Rows(names, [list(row) for row in zip(*parts, strict=True)], (value.num_rows, value.num_columns))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter
+from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter, Rows
 from loom_kernel.codec_tables.refusal import Refused
 
 
@@ -106,3 +106,16 @@ READ = {
     "np.scalar": _read_scalar,
     "np.dtype": lambda node, reader: np.lib.format.descr_to_dtype(reader.value(node["v"])),
 }
+
+
+def begin(value: Any, rows: int, columns: int) -> Rows | None:
+    """The first rows of an array of one or two dimensions."""
+    if not isinstance(value, np.ndarray) or value.ndim not in (1, 2):
+        return None
+    if value.dtype.names:
+        names = list(value.dtype.names)
+        return Rows(names[:columns], [list(row)[:columns] for row in value[:rows].tolist()], (len(value), len(names)))
+    table = value.reshape(len(value), -1)
+    width = table.shape[1]
+    names = [str(i) for i in range(width)] if value.ndim == 2 else ["value"]
+    return Rows(names[:columns], table[:rows, :columns].tolist(), (len(value), width))

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter
+from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter, Rows
 from loom_kernel.codec_tables.refusal import Refused
 from loom_kernel.codec_tables.zones import read_zone, zone
 
@@ -287,6 +287,7 @@ def _values(array: Any, meta: Any, reader: PartReader) -> tuple[Any, Any]:
     """The values of a column, and the dtype to insist on."""
     pa = _arrow().pa
     name = meta["dtype"]
+    dtype: Any
     if meta.get("cells"):
         values = np.empty(len(array), object)
         for i, text in enumerate(array.to_pylist()):
@@ -347,7 +348,7 @@ def _read_index(meta: Any, columns: list[Any], reader: PartReader) -> Any:
     values, dtype = _values(columns[0], meta["values"], reader)
     index = pd.Index(values, dtype=dtype, name=reader.value(meta["name"]), copy=False)
     if "freq" in meta:
-        index = type(index)(index, freq=meta["freq"])  # type: ignore[call-arg]
+        index = type(index)(index, freq=meta["freq"])
     return index
 
 
@@ -394,3 +395,28 @@ READ = {
 def _read_index_value(node: Any, reader: PartReader) -> Any:
     about, columns = _read(node, reader)
     return _read_index(about["index"], columns, reader)
+
+
+def begin(value: Any, rows: int, columns: int) -> Rows | None:
+    """The first rows of a frame or series; the index stands in front unless it only counts."""
+    value = getattr(value, "data", value) if type(value).__name__ == "Styler" else value
+    if isinstance(value, pd.Index):
+        value = value.to_frame(index=False)
+    if isinstance(value, pd.Series):
+        value = value.to_frame("value" if value.name is None else value.name)
+    if not isinstance(value, pd.DataFrame):
+        return None
+    counted = isinstance(value.index, pd.RangeIndex) and value.index.name is None
+    top = value.iloc[:rows, :columns]
+    names = [_label(label) for label in top.columns]
+    cells = [list(row) for row in top.itertuples(index=False, name=None)]
+    if not counted:
+        levels = value.index.nlevels
+        front = ["" if name is None else str(name) for name in value.index.names]
+        keys = [list(key) if levels > 1 else [key] for key in top.index]
+        names, cells = front + names, [key + row for key, row in zip(keys, cells, strict=True)]
+    return Rows(names, cells, (len(value), value.shape[1] + (0 if counted else value.index.nlevels)))
+
+
+def _label(label: Any) -> str:
+    return " / ".join(map(str, label)) if isinstance(label, tuple) else str(label)

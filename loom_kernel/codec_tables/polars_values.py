@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter
+from loom_kernel.codec_tables import Digest, Kind, PartReader, PartWriter, Rows
 from loom_kernel.codec_tables.refusal import Refused
 
 
@@ -103,3 +103,13 @@ def _feed(value: Any, digest: Digest, writer: PartWriter) -> None:
         raise Refused("polars column of objects", "Give the column a dtype.")
     else:
         digest.update(msgspec.json.encode(value.to_physical().to_list()))
+
+
+def begin(value: Any, rows: int, columns: int) -> Rows | None:
+    """The first rows of a frame or series."""
+    if isinstance(value, pl.Series):
+        value = value.to_frame()
+    if not isinstance(value, pl.DataFrame):
+        return None
+    top = value[:rows, :columns]
+    return Rows(list(top.columns), [list(row) for row in top.rows()], (value.height, value.width))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import zoneinfo
 from typing import Any
 
@@ -42,8 +43,7 @@ def read_zone(value: Any) -> dt.tzinfo | None:
     if "zone" in value:
         return zoneinfo.ZoneInfo(value["zone"])
     if "pytz" in value:
-        import pytz
-
-        return pytz.timezone(value["pytz"])
+        named: dt.tzinfo = importlib.import_module("pytz").timezone(value["pytz"])
+        return named
     offset = dt.timedelta(seconds=value["offset"])
     return dt.timezone(offset) if value["name"] is None else dt.timezone(offset, value["name"])
