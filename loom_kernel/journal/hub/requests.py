@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 PAGE_BYTES = 1 << 20
 PAGE_EVENTS = 2_000
+READING = 4
+"""Places in histories that are kept for one connection."""
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 HANDLERS: dict[str, Handler] = {}
@@ -142,17 +144,18 @@ async def post(peer: Peer, run_id: Any, key: str | None, type: str, node_id: Any
 
 @_handler
 async def read(peer: Peer, run_id: Any, from_seq: int) -> Page:
+    # A reader that comes back for more finds its place kept, so that the store loads no event twice.
+    source = peer.reading.pop((run_id, from_seq), None) or peer.hub.store.read(run_id, from_seq)
     entries: list[JournalEntry] = []
     size = 0
-    source = peer.hub.store.read(run_id, from_seq)
-    try:
-        async for entry in source:
-            entries.append(entry)
-            size += len(entry.payload) + 100
-            if size > PAGE_BYTES or len(entries) >= PAGE_EVENTS:
-                return Page(entries, True)
-    finally:
-        await source.aclose()  # type: ignore[attr-defined]
+    async for entry in source:
+        entries.append(entry)
+        size += len(entry.payload) + 100
+        if size > PAGE_BYTES or len(entries) >= PAGE_EVENTS:
+            peer.reading[run_id, entry.seq + 1] = source
+            while len(peer.reading) > READING:
+                await _close(peer.reading.pop(next(iter(peer.reading))))
+            return Page(entries, True)
     return Page(entries, False)
 
 
@@ -177,6 +180,10 @@ async def unsubscribe(peer: Peer, number: int) -> None:
 @_handler
 async def query(peer: Peer, sql: str, timeout_s: float) -> str:
     return str(await peer.hub.store.query(sql, timeout_s=timeout_s))
+
+
+async def _close(source: Any) -> None:
+    await source.aclose()
 
 
 def _created(payload: bytes) -> events.RunCreated:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loom_kernel._version import __version__
-from loom_kernel.journal.abc import AppendOutcome, Holder, Lease
+from loom_kernel.journal.abc import AppendOutcome, Holder, JournalEntry, Lease
 from loom_kernel.journal.duckdb_store import DuckDBRunJournal
 from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.logfile import say, turn_over
@@ -198,6 +198,7 @@ class Peer(asyncio.Protocol):
         self.holders: dict[str, Holder] = {}
         self.introduced = False
         self.following: dict[int, asyncio.Task[None]] = {}
+        self.reading: dict[tuple[str, int], AsyncIterator[JournalEntry]] = {}
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._transport: asyncio.Transport | None = None

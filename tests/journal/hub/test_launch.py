@@ -90,13 +90,10 @@ def test_a_relative_folder_is_the_same_journal(folder: Path, monkeypatch: pytest
     link.symlink_to(folder.parent, target_is_directory=True)
     ensure_hub(paths.journal_path(".loom"))
 
-    assert hub_status(folder) == {**(hub_status(link / ".loom") or {}), **_changing(hub_status(folder))}
+    pids = [(hub_status(path) or {}).get("pid") for path in (folder, link / ".loom", ".loom")]
+
+    assert [hub_pid(folder)] * 3 == pids
     assert [hub_pid(folder)] == hub_pids(folder)
-
-
-def _changing(status: dict | None) -> dict:
-    assert status is not None
-    return {name: status[name] for name in status if name != "pid"}
 
 
 def test_a_new_folder_is_its_owners_only_and_not_for_git(folder: Path) -> None:
@@ -111,7 +108,7 @@ def test_a_stale_socket_is_no_obstacle(folder: Path) -> None:
     """After SIGKILL the socket and hub.json lie there still; the next client gets one new hub."""
     ensure_hub(paths.journal_path(folder))
     first = kill_hub(folder)
-    wait_until(lambda: not hub_pids(folder))
+    wait_until(lambda: not launch.connectable(paths.journal_path(folder)))
     assert paths.socket_path(paths.journal_path(folder)).exists()
     ensure_hub(paths.journal_path(folder))
 
@@ -148,7 +145,7 @@ def test_a_journal_that_cannot_be_read_tells_why_through_the_pipe(folder: Path) 
         asyncio.run(HubJournal.open(folder))
 
     assert str(folder) in str(caught.value)
-    assert not hub_pids(folder)
+    wait_until(lambda: not hub_pids(folder))
 
 
 def test_a_hub_that_dies_before_it_serves_is_told_with_its_last_words(folder: Path) -> None:
@@ -283,7 +280,9 @@ def test_an_idle_hub_of_an_older_version_makes_room(folder: Path) -> None:
 
     status = asyncio.run(body())
 
-    assert old.wait(10) == 0
+    old.communicate(timeout=10)
+
+    assert old.returncode == 0
     assert status["protocol"] == protocol.PROTOCOL
     assert old.pid != status["pid"]
 
