@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from loom_kernel.notebook.tap import Tap, advice
 from loom_kernel.notebook.waiting import Interrupts, left
-from loom_kernel.runtime.host import Place
 
 if TYPE_CHECKING:
     from loom_kernel.notebook.live_view import LiveView
     from loom_kernel.runtime.core import Runtime
+    from loom_kernel.runtime.host import Place
     from loom_kernel.runtime.run import Run
 
 _VSCODE_PATH = "__vsc_ipynb_file__"
@@ -51,6 +51,8 @@ class KernelHost:
 
     def place(self) -> Place:
         """The notebook's path as a label, the cell's id or the hash of its source, and this execution of it."""
+        from loom_kernel.runtime.host import Place
+
         parent = self._parent()
         notebook = os.environ.get("JPY_SESSION_NAME") or self._shell.user_ns.get(_VSCODE_PATH)
         cell = (parent.get("metadata") or {}).get("cellId")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ class Table:
     def _numeric(self) -> list[bool]:
         columns: Iterable[tuple[Any, ...]] = zip(*self.rows, strict=True) if self.rows else [() for _ in self.columns]
         return [
-            all(v is None or (isinstance(v, (int, float)) and not isinstance(v, bool)) for v in column)
+            all(v is None or (isinstance(v, (int, float, decimal.Decimal)) and not isinstance(v, bool)) for v in column)
             and any(v is not None for v in column)
             for column in columns
         ]
@@ -111,7 +112,8 @@ def show(value: Any) -> str:
         case float():
             return f"{value:.1f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.6g}"
         case dt.datetime():
-            return value.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
+            naive = value.replace(tzinfo=None)  # times come in the reader's zone already
+            return naive.isoformat(sep=" ", timespec="milliseconds" if value.microsecond else "seconds")
         case dt.timedelta():
             return f"{value.total_seconds():.6g} s"
         case bytes() | bytearray() | memoryview():

@@ -20,6 +20,7 @@ from typing import Any
 
 from loom_kernel.errors import CellSyntaxError, CommandError
 from loom_kernel.notebook.arguments import Arguments, did_you_mean
+from loom_kernel.policies import Budget
 
 COMMAND = "%%workflow"
 MISSING = inspect.Parameter.empty
@@ -71,6 +72,50 @@ def arguments() -> Arguments:
     parser.add_argument("--budget-tokens", type=int, metavar="N", help="tokens that a run may use")
     parser.add_argument("--budget-seconds", type=float, metavar="S", help="seconds that a run may take")
     return parser
+
+
+def define_from_cell(words: list[str], body: str, source: CellSource, namespace: dict[str, Any]) -> None:
+    """Define and register the workflow, and put it into the notebook under its name.
+
+    Args:
+        words: what stands behind ``%%workflow``.
+        body: the cell's text below that line.
+        source: how tracebacks show the cell.
+        namespace: the notebook's variables.
+
+    Raises:
+        CommandError: what stands behind the magic means nothing.
+        CellSyntaxError: the body is not Python.
+        DefinitionError: it cannot be a workflow.
+    """
+    asked = arguments().read(words)
+    inputs = [read_parameter(text, "--input", namespace) for text in asked.input]
+    outputs = [read_parameter(text, "--output", namespace) for text in asked.output]
+    for option, declared in (("--input", inputs), ("--output", outputs)):
+        names = [p.name for p in declared]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice is not None:
+            raise CommandError(COMMAND, f"{option} {twice} is given twice")
+    if any(p.name == "ctx" for p in inputs):
+        raise CommandError(COMMAND, "an input cannot be called ctx, which is the context")
+    from loom_kernel.authoring.workflow import workflow
+
+    fn = compile_body(asked.name, body, inputs, source, namespace, outputs_type(asked.name, outputs))
+    definition = workflow(asked.name, description=asked.description or "", budget=_budget(asked))(fn)
+    namespace[variable_name(asked.name)] = definition
+
+
+def _budget(asked: Any) -> Budget | None:
+    limits = {
+        "max_cost": asked.budget_cost,
+        "max_tokens": asked.budget_tokens,
+        "max_duration_s": asked.budget_seconds,
+    }
+    given = {name: value for name, value in limits.items() if value is not None}
+    try:
+        return Budget(**given) if given else None
+    except ValueError as error:
+        raise CommandError(COMMAND, str(error)) from None
 
 
 def variable_name(name: str) -> str:

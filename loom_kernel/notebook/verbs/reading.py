@@ -22,14 +22,26 @@ def _runs_arguments(parser: Arguments) -> None:
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many, 20 when left out")
 
 
-def _runs(session: Session, arguments: argparse.Namespace) -> Any:
-    return session.runtime.runs(
+def _runs(session: Session, arguments: argparse.Namespace) -> Table:
+    from loom_kernel.runtime.runs import inputs_words, shown_status
+
+    found = session.runtime.runs(
         status=tuple(arguments.status) if arguments.status else None,
         workflow=arguments.workflow,
         key=arguments.key,
         tag=arguments.tag,
         limit=arguments.limit,
-    ).table()
+    )
+    rows = [
+        [s.run_id, s.workflow, shown_status(s), inputs_words(s), _when(s.created_at), s.header.notebook or ""]
+        for s in found.summaries
+    ]
+    return Table(["run", "workflow", "status", "inputs", "started", "notebook"], rows, len(rows), "no runs yet")
+
+
+def _when(created_at: int) -> str:
+    """A moment in the reader's zone. ``created_at``: microseconds since the epoch."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(created_at / 1e6))
 
 
 def _one(parser: Arguments) -> None:
