@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from loom_kernel.testing.journal_conformance import RunJournalConformance
     from loom_kernel.testing.run import run
 
-__all__ = ["Answers", "RunJournalConformance", "VirtualClock", "run"]
+__all__ = ["Answers", "RunJournalConformance", "VirtualClock", "nbval_sanitize", "run"]
 
 _HOMES = {
     "Answers": "loom_kernel.human.script",
@@ -21,6 +21,13 @@ _HOMES = {
     "VirtualClock": "loom_kernel.clock",
     "run": "loom_kernel.testing.run",
 }
+
+
+def nbval_sanitize() -> str:
+    """The path of the sanitize file for nbval: ``pytest --nbval --nbval-sanitize-with $(...)``."""
+    from importlib.resources import files
+
+    return str(files(__name__) / "nbval_sanitize.cfg")
 
 
 def __getattr__(name: str) -> Any:
