@@ -74,7 +74,7 @@ class LiveView:
         self._open = True
         self._due = False
         self._ids = {"widget": uuid.uuid4().hex, "picture": uuid.uuid4().hex}
-        self._widget: RunWidget = RunWidget(run)
+        self._widget: RunWidget = RunWidget(run, loop=loop)
         comm = self._widget.comm
         if tap is not None and comm is not None:
             tap.add(comm.comm_id, self._deliver)

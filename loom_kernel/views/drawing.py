@@ -10,7 +10,7 @@ from loom_kernel.views.graph import Box, Graph, graph
 from loom_kernel.views.layout import Layout, layout
 from loom_kernel.views.run import RunView
 
-MIN_WIDTH, MAX_WIDTH = 108.0, 196.0
+MIN_WIDTH, MAX_WIDTH = 128.0, 196.0
 TEXT_X = 31.0  # where a label begins, right of its status shape
 PAD = 12.0
 
@@ -42,7 +42,7 @@ def draw(view: RunView) -> Drawing:
 
 def box_width(label: str, note: str) -> float:
     """A box's width for its text, in steps of 4, so that a number that grows by a digit moves nothing."""
-    wide = max(text_width(label), text_width(note) * 11 / 12) + TEXT_X + PAD
+    wide = max(text_width(label), text_width(note) * 0.96) + TEXT_X + PAD
     return min(MAX_WIDTH, max(MIN_WIDTH, -(-wide // 4) * 4))
 
 
@@ -64,22 +64,28 @@ def fit(text: str, width: float) -> str:
     return text.rstrip(" ·") + "…"
 
 
+def note_room(box_width: float) -> float:
+    """How wide a second line may be in a box of that width, in pixels at 12 px; it is written at 11."""
+    return (box_width - TEXT_X - 6) * 12 / 11
+
+
 def note_of(box: Box) -> str:
     """The part of a box's second line that decides its width: a stack's counts. The rest is short by nature."""
     return box.count_words()
 
 
-def note(box: Box, *, times: bool = True) -> str:
+def note(box: Box, status: str, *, times: bool = True) -> str:
     """A box's second line as far as it does not tick: ``0.31 s · journal``, ``2 tries``, ``PermissionError``.
 
     Args:
+        status: as it is drawn.
         times: False leaves durations and what the journal gave out, so that two runs of one job read the same.
     """
     if box.stack:
         return box.count_words()
     node = box.nodes[0]
     parts: list[str] = []
-    match node.status:
+    match status:
         case "completed":
             if node.kind == "prompt":
                 parts.append(words.scalar(words.loads(node.result), 18) or "answered")

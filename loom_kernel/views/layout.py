@@ -14,11 +14,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 HEIGHT = 44.0
-GAP_X = 40.0
+GAP_X = 36.0
 GAP_Y = 12.0
 MARGIN = 14.0
 _SWEEPS = 8
-_PULLS = 6
+_PULLS = 10
 _BEND = 6.0  # what a line that only passes through a column takes of its height
 
 
@@ -173,16 +173,18 @@ def _middles(columns: list[list[int]], up: list[list[int]], down: list[list[int]
         for u in column:
             y[u] = at + size[u] / 2
             at += size[u] + GAP_Y
-    for pull in range(_PULLS):
-        rightwards = pull % 2 == 0
-        beside = up if rightwards else down
-        for column in columns if rightwards else reversed(columns):
-            want = [sum(y[v] for v in beside[u]) / len(beside[u]) if beside[u] else y[u] for u in column]
-            _spread(column, want, size, y, n)
+    # A neighbour that hangs on this box alone pulls fully, one of many neighbours by its share: so a chain runs
+    # straight and a box stands in the middle of its own branches, not of everybody's.
+    pulls = [[(v, 1 / len(down[v])) for v in up[u]] + [(v, 1 / len(up[v])) for v in down[u]] for u in range(len(up))]
+    weights = [sum(w for _, w in pull) or 1.0 for pull in pulls]
+    for sweep in range(_PULLS):
+        for column in columns if sweep % 2 == 0 else reversed(columns):
+            want = [sum(y[v] * w for v, w in pulls[u]) / weights[u] if pulls[u] else y[u] for u in column]
+            _spread(column, want, size, y, weights)
     return y
 
 
-def _spread(column: list[int], want: list[float], size: list[float], y: list[float], n: int) -> None:
+def _spread(column: list[int], want: list[float], size: list[float], y: list[float], weights: list[float]) -> None:
     """Put a column as near to ``want`` as its gaps allow (least squares; neighbours that touch move as one block)."""
     offsets, offset = [0.0], 0.0
     for above, below in pairwise(column):
@@ -190,7 +192,7 @@ def _spread(column: list[int], want: list[float], size: list[float], y: list[flo
         offsets.append(offset)
     blocks: list[list[float]] = []  # sum of weighted wishes, weight, members
     for u, wish, off in zip(column, want, offsets, strict=True):
-        weight = 1.0 if u < n else 2.0  # lines like to run straight
+        weight = weights[u]
         blocks.append([(wish - off) * weight, weight, 1])
         while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
             total, weight, members = blocks.pop()

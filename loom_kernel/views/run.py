@@ -53,6 +53,7 @@ class RunView:
         reason: why it rests, where there is a reason.
         nodes: by node id, in the order of their first event (also in ``order``).
         asked: ``"stop"`` or ``"cancel"`` while such a request is on its way, else empty.
+        children: views of live child runs by their id, filled by whoever follows them; their questions are asked here.
         interrupted: set by whoever knows about leases: the run should be running and nobody runs it.
         started_at, ended_at: seconds since the epoch; ``ended_at`` is None until a terminal event.
         structure: counts up whenever a node or an edge is added.
@@ -92,6 +93,7 @@ class RunView:
         self.last_at: float | None = None
         self.structure = 0
         self.revision = 0
+        self.children: dict[str, RunView] = {}
         self._prompts: dict[str, PromptView] = {}
         self._rest = "pending"  # the status without regard to open questions
         self._active_s = 0.0
@@ -131,6 +133,15 @@ class RunView:
     def open_prompts(self) -> list[PromptView]:
         """Questions that take an answer now, oldest first."""
         return [] if self.at_rest else list(self._prompts.values())
+
+    @property
+    def family_prompts(self) -> list[PromptView]:
+        """The open questions of this run and of the child runs that it waits for."""
+        found = self.open_prompts
+        if not self.at_rest:
+            for child in list(self.children.values()):
+                found += child.family_prompts
+        return found
 
     @property
     def counts(self) -> Counts:

@@ -12,7 +12,7 @@ import msgspec
 
 from loom_kernel.events import ErrorRecord, Shown
 from loom_kernel.views import words
-from loom_kernel.views.drawing import Drawing, draw, note
+from loom_kernel.views.drawing import Drawing, draw, fit, note, note_room
 from loom_kernel.views.graph import Box
 from loom_kernel.views.node import PromptView
 from loom_kernel.views.readable import readable
@@ -161,7 +161,7 @@ def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot
         revision=view.revision,
         run=view.run_id,
         workflow=view.workflow,
-        status=view.shown_status,
+        status="awaiting_input" if words.asks(view) else view.shown_status,
         words=words.status_words(view),
         tone=words.tone(view),
         at_rest=view.at_rest,
@@ -173,7 +173,7 @@ def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot
         active_since=view.active_since,
         started_at=view.started_at,
         graph=_graph(drawing or draw(view), view),
-        questions=[_question(p) for p in view.open_prompts],
+        questions=[_question(p) for p in view.family_prompts],
         failure=_failure(view),
         notice=notice(view),
         report=_report(view),
@@ -202,8 +202,14 @@ def _graph(drawing: Drawing, view: RunView) -> GraphShot:
 
 
 def box_status(box: Box, view: RunView) -> str:
-    """The status to draw: nobody is called to a question of a run at rest, which takes no answer."""
-    return "pending" if view.at_rest and box.status == "waiting" else box.status
+    """The status to draw: a child that asks waits, and nobody is called to a question of a run at rest."""
+    if view.at_rest:
+        return "pending" if box.status == "waiting" else box.status
+    if view.children and box.kind == "workflow" and not box.stack:
+        child = view.children.get(box.nodes[0].child_run_id or "")
+        if child is not None and child.family_prompts:
+            return "waiting"
+    return box.status
 
 
 def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: RunView) -> BoxShot:
@@ -211,12 +217,12 @@ def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: Run
     since = until = None
     share: float | None = None
     if not box.stack:
-        if status == "retrying" or (status == "waiting" and node.kind == "sleep"):
-            until = node.wake_at
-        elif status in ("running", "waiting") and not view.interrupted:
-            since = node.started_at
         if status == "running" and node.progress is not None and node.progress[1]:
             share = round(min(1.0, max(0.0, node.progress[0] / node.progress[1])), 3)
+        if status == "retrying" or (status == "waiting" and node.kind == "sleep"):
+            until = node.wake_at
+        elif status in ("running", "waiting") and node.progress is None and not view.interrupted:
+            since = node.started_at
     else:
         share = round(box.counts["completed"] / len(box.nodes), 3) if status != "completed" else None
     return BoxShot(
@@ -229,7 +235,7 @@ def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: Run
         y=y,
         w=w,
         h=h,
-        note="to do" if status != box.status else note(box),
+        note=fit(note(box, status), note_room(w)),
         since=since,
         until=until,
         count=len(box.nodes),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape, quoteattr
 
 from loom_kernel.views import words
-from loom_kernel.views.drawing import TEXT_X, Drawing, draw, note
+from loom_kernel.views.drawing import TEXT_X, Drawing, draw, fit, note, note_room
 from loom_kernel.views.graph import Box
 from loom_kernel.views.layout import Place
 from loom_kernel.views.run import RunView
@@ -61,7 +61,7 @@ def svg(view: RunView, *, times: bool = True, drawing: Drawing | None = None) ->
 def _box(box: Box, label: str, place: Place, status: str, times: bool) -> str:
     paper, line, width, dash = _PAPER, _LINE, "1", ""
     match status:
-        case "waiting" if box.kind == "prompt":
+        case "waiting" if box.kind != "sleep":
             paper, line, width = _WAIT_PAPER, _WAIT, "1.5"
         case "running" | "retrying" | "waiting":
             line, width = _RUN, "1.5"
@@ -73,7 +73,7 @@ def _box(box: Box, label: str, place: Place, status: str, times: bool) -> str:
         f'width="{place.w:g}" height="{place.h:g}" rx="5" fill="{paper}" stroke="{line}" stroke-width="{width}"{dash}'
     )
     behind = f'<rect x="4" y="4" {rect}/>' if box.stack else ""
-    second = "to do" if status != box.status else note(box, times=times)
+    second = fit(note(box, status, times=times), note_room(place.w))
     quiet = _DIM if status in ("pending", "cancelled") else _INK
     return (
         f'<g transform="translate({place.x:g} {place.y:g})"><title>{_text(box.label)}</title>{behind}<rect {rect}/>'

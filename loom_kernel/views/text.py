@@ -37,7 +37,7 @@ def plain(view: RunView) -> str:
     """The run as text, one line a node in a stable order, many alike in one line."""
     lines = [summary(view)]
     lines += [f"  {_line(box, view)}" for box in graph(view).boxes]
-    for prompt in view.open_prompts:
+    for prompt in view.family_prompts:
         lines.append(f"  {words.short(prompt.message, 200)} (answer with {hint(prompt)})")
     if view.error is not None and view.status in ("failed", "blocked", "killed"):
         lines.append(f"  {words.class_name(view.error)}: {words.short(words.stable(view.error.message), 200)}")
@@ -59,7 +59,7 @@ def _line(box: Box, view: RunView) -> str:
             return f"{glyph} {box.label}"
         case "failed" if node.error is not None:
             return f"{glyph} {box.label}: {words.class_name(node.error)}"
-        case "waiting" if node.kind == "prompt":
+        case "waiting" if node.kind != "sleep":
             return f"{glyph} {box.label} waiting for an answer"
         case "pending":
             return f"{glyph} {box.label}: to do"
@@ -107,7 +107,7 @@ def _picture(view: RunView, drawing: Drawing, times: bool) -> str:
 def _below(view: RunView) -> str:
     """The open questions, the failure, or the outcome: only what matters now."""
     parts = []
-    for prompt in view.open_prompts:
+    for prompt in view.family_prompts:
         parts.append(
             f"<div><b>{escape(prompt.message)}</b>&ensp;"
             f'<span style="color:{_DIM}">answer with <code>{escape(hint(prompt))}</code></span></div>'

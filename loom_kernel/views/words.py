@@ -116,7 +116,7 @@ def status_words(view: RunView) -> str:
     status = view.shown_status
     if view.asked and not view.at_rest:
         return "stopping" if view.asked == "stop" else "cancelling"
-    if status == "awaiting_input":
+    if asks(view):
         return "waiting for you"
     if status == "pending":
         return "starting"
@@ -134,7 +134,12 @@ def tone(view: RunView) -> str:
     """What the status feels like: run, wait, ok, bad, warn, quiet. Colours follow it."""
     if view.asked and not view.at_rest:
         return "quiet"
-    return _TONES.get(view.shown_status, "quiet")
+    return "wait" if asks(view) else _TONES.get(view.shown_status, "quiet")
+
+
+def asks(view: RunView) -> bool:
+    """Whether a person is waited for, by the run or by a child run."""
+    return view.shown_status in ("running", "awaiting_input") and bool(view.family_prompts)
 
 
 def steps_words(view: RunView) -> str:

@@ -1,0 +1,82 @@
+/** The one line on top: name, status in words, progress, elapsed, and what can be done; below it the thin bar. */
+import { attr, h, text } from './dom';
+import { count, ticking, duration } from './format';
+import type { Action } from './model';
+import { setShape, shape, TONE } from './shapes';
+import { sentFor, type State } from './state';
+
+export class Header {
+  readonly el: HTMLElement;
+  #name = h('b', { class: 'wf-name' });
+  #icon = shape('pending');
+  #words = h('span');
+  #state = h('span', { class: 'wf-state' }, this.#icon, this.#words);
+  #steps = h('span', { class: 'wf-num' });
+  #elapsed = h('span', { class: 'wf-num' });
+  #buttons = h('span', { class: 'wf-buttons' });
+  #bar = h('i');
+  #track = h('div', { class: 'wf-bar', role: 'progressbar', 'aria-label': 'steps done', 'aria-valuemin': '0' }, this.#bar);
+  #said = h('div', { class: 'wf-said', role: 'alert', hidden: true });
+  #shown = '';
+
+  constructor(private act: (action: Action) => void) {
+    this.el = h(
+      'div',
+      {},
+      h('div', { class: 'wf-top' }, this.#name, this.#state, h('span', { class: 'wf-space' }), this.#steps, this.#elapsed, this.#buttons),
+      this.#track,
+      this.#said
+    );
+  }
+
+  update(state: State): void {
+    const { snap } = state;
+    text(this.#name, snap.workflow);
+    attr(this.#name, 'title', snap.workflow);
+    text(this.#words, snap.words);
+    setShape(this.#icon.firstElementChild as SVGPathElement, TONE[snap.tone] ?? 'pending');
+    attr(this.#state, 'data-tone', snap.tone);
+    const { done, total } = snap.counts;
+    text(this.#steps, `${done.toLocaleString('en')} of ${count(total, 'step')}`);
+    attr(this.#steps, 'title', snap.counts.fromJournal ? `${snap.counts.fromJournal} from the journal` : '');
+    this.#bar.style.width = `${total ? (100 * done) / total : 0}%`;
+    attr(this.#track, 'data-tone', snap.tone);
+    attr(this.#track, 'aria-valuenow', String(done));
+    attr(this.#track, 'aria-valuemax', String(total));
+    this.#updateButtons(state);
+  }
+
+  /** Called every second while something runs. */
+  tick(state: State, now: number): void {
+    const { activeS, activeSince, startedAt } = state.snap;
+    const going = activeSince !== null && !state.gone;
+    const seconds = activeS + (going ? Math.max(0, now - activeSince) : 0);
+    text(this.#elapsed, startedAt === null ? '' : going ? ticking(seconds) : duration(seconds));
+    attr(this.#elapsed, 'title', startedAt === null ? '' : `started ${new Date(startedAt * 1000).toLocaleString()}`);
+  }
+
+  #updateButtons(state: State): void {
+    const list = state.snap.buttons;
+    const key = JSON.stringify(list);
+    if (key !== this.#shown) {
+      this.#shown = key;
+      this.#buttons.replaceChildren(
+        ...list.map(b =>
+          h(
+            'button',
+            { type: 'button', class: b.primary ? 'wf-button' : 'wf-button wf-quiet', 'data-action': b.action, click: () => this.act(b.action as Action) },
+            b.label
+          )
+        )
+      );
+    }
+    let refusal = '';
+    for (const button of this.#buttons.querySelectorAll('button')) {
+      const sent = sentFor(state, button.dataset['action'] ?? '');
+      button.disabled = state.gone || (sent !== undefined && (!sent.done || sent.ok));
+      refusal ||= sent?.done && !sent.ok ? sent.text : '';
+    }
+    text(this.#said, refusal);
+    this.#said.hidden = !refusal;
+  }
+}

@@ -1,0 +1,75 @@
+/** The way to Python and back: messages, and noticing that the kernel is gone. */
+import type { Snapshot } from '../generated/views';
+import { requestId, type Action, type FromPython, type Model } from './model';
+
+const PATIENCE_MS = 3000;
+
+export interface Listener {
+  snapshot(snap: Snapshot): void;
+  message(message: FromPython): void;
+  gone(gone: boolean): void;
+}
+
+export class Link {
+  #pings = 0;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    private model: Model,
+    private listener: Listener
+  ) {
+    model.on('change:snapshot', this.#onSnapshot);
+    model.on('msg:custom', this.#onMessage);
+    // Fires when the kernel restarted or died; whether it did is asked, not guessed.
+    model.on('comm_live_update', this.#ping);
+    model.send({ type: 'hello' });
+  }
+
+  dispose(): void {
+    clearTimeout(this.#timer);
+    this.model.off('change:snapshot', this.#onSnapshot);
+    this.model.off('msg:custom', this.#onMessage);
+    this.model.off('comm_live_update', this.#ping);
+  }
+
+  answer(prompt: string, generation: number, value: unknown): string {
+    const request = requestId();
+    this.model.send({ type: 'answer', prompt, generation, value, request });
+    return request;
+  }
+
+  act(action: Action): string {
+    const request = requestId();
+    this.model.send({ type: action, request });
+    return request;
+  }
+
+  detail(node: string): void {
+    this.model.send({ type: 'detail', node });
+  }
+
+  #onSnapshot = (): void => {
+    const snap = this.model.get('snapshot');
+    if ('graph' in snap) {
+      this.listener.snapshot(snap as Snapshot);
+    }
+  };
+
+  #onMessage = (message: FromPython): void => {
+    if (message.type === 'pong') {
+      if (message.n === this.#pings) {
+        clearTimeout(this.#timer);
+        this.listener.gone(false);
+      }
+      return;
+    }
+    this.listener.message(message);
+  };
+
+  #ping = (): void => {
+    this.#pings += 1;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.listener.gone(true), PATIENCE_MS);
+    this.model.send({ type: 'ping', n: this.#pings });
+  };
+}

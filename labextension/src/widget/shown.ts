@@ -1,0 +1,41 @@
+/** What a question shows beside its text: tables, pictures, text. Everything as text, no markup from anyone. */
+import type { Shown } from '../generated/views';
+import { h } from './dom';
+
+const NUMBER = /^[−+-]?[\d,.  ]*\d(e[+-]?\d+)?\s*%?$/i;
+
+export function shownElement(shown: Shown): HTMLElement | null {
+  switch (shown.kind) {
+    case 'table':
+      return table(shown);
+    case 'image':
+      // Only pictures that travelled with the message; nothing is fetched.
+      return shown.text?.startsWith('data:image/') ? h('img', { class: 'wf-image', src: shown.text, alt: 'figure shown with the question' }) : null;
+    default:
+      return shown.text ? h('pre', { class: shown.kind === 'json' ? 'wf-text wf-code' : 'wf-text' }, shown.text) : null;
+  }
+}
+
+function table(shown: Shown): HTMLElement {
+  const rows = shown.rows ?? [];
+  const columns = shown.columns ?? [];
+  const numeric = columns.map((_, c) => rows.length > 0 && rows.every(r => !r[c] || NUMBER.test(r[c]!)));
+  const cell = (tag: 'td' | 'th', value: string, c: number) =>
+    h(tag, { class: numeric[c] ? 'wf-right' : null, scope: tag === 'th' ? 'col' : null }, value);
+  const more = (shown.total ?? 0) - rows.length;
+  return h(
+    'div',
+    { class: 'wf-shown' },
+    h(
+      'div',
+      { class: 'wf-scroll', tabindex: '0', role: 'region', 'aria-label': 'rows shown with the question' },
+      h(
+        'table',
+        { class: 'wf-rows' },
+        h('thead', {}, h('tr', {}, ...columns.map((name, c) => cell('th', name, c)))),
+        h('tbody', {}, ...rows.map(row => h('tr', {}, ...row.map((value, c) => cell('td', value, c)))))
+      )
+    ),
+    more > 0 ? h('div', { class: 'wf-dim' }, `and ${more.toLocaleString('en')} more row${more === 1 ? '' : 's'}`) : null
+  );
+}
