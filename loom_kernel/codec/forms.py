@@ -39,16 +39,30 @@ class SecretDigest(NamedTuple):
     sha256: str
 
 
-class Unkept(NamedTuple):
+class Unkept:
     """Stands for a part of an exception that could not be kept; using it as the thing it was says so."""
 
-    kind: str
-    text: str
+    __slots__ = ("_kind", "_text")
+
+    def __init__(self, kind: str, text: str) -> None:
+        self._kind, self._text = kind, text
+
+    def __repr__(self) -> str:
+        return f"<{self._kind} that was not kept>"
+
+    def __str__(self) -> str:
+        return self._text or repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unkept) and (self._kind, self._text) == (other._kind, other._text)
+
+    def __hash__(self) -> int:
+        return hash((self._kind, self._text))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(f"this {self.kind} belonged to the exception when it was raised; the journal could not keep it")
+        raise AttributeError(f"this {self._kind} belonged to the exception when it was raised; the journal could not keep it")
 
 
 # ---------------------------------------------------------------- the fast path: plain JSON

@@ -56,7 +56,7 @@ def _short(value: Any, items: int, characters: int, depth: int, inside: set[int]
     if hasattr(cls, "get_secret_value") or cls is SecretDigest:
         return "••••••"
     if cls is Unkept:
-        return value.kind
+        return repr(value)
     if isinstance(value, enum.Enum):
         return f"{cls.__name__}.{value.name}"
     if isinstance(value, BaseException):

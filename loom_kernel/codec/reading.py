@@ -105,10 +105,8 @@ def _read_enum(r: Reader, node: Any) -> Any:
 
 def _read_struct(r: Reader, node: Any) -> Any:
     cls = r.find(node, "struct")
-    instance = cls.__new__(cls)
-    for name, item in node["v"].items():
-        msgspec.structs.force_setattr(instance, name, r.value(item))
-    return instance
+    names = cls.__struct_fields__
+    return cls(**{name: r.value(item) for name, item in node["v"].items() if name in names})
 
 
 def _read_namedtuple(r: Reader, node: Any) -> Any:

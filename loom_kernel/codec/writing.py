@@ -271,10 +271,6 @@ def _enum(w: Writer, value: enum.Enum) -> Any:
 
 
 def _namedtuple(w: Writer, value: Any) -> Any:
-    if type(value) is SecretDigest:
-        return {TAG: "secret", "sha256": value.sha256}
-    if type(value) is Unkept:
-        return {TAG: "unkept", "kind": value.kind, "text": value.text}
     name = w.named(value, "namedtuple")
     return {TAG: "namedtuple", "class": name, "v": w.container(value, lambda: w.fields(value, value._fields))}
 
@@ -336,6 +332,8 @@ _WRITE: dict[type, Callable[[Writer, Any], Any]] = {
     dt.timezone: lambda w, v: {TAG: "tz", "v": zone(v)},
     zoneinfo.ZoneInfo: lambda w, v: {TAG: "tz", "v": zone(v)},
     re.Pattern: lambda w, v: {TAG: "pattern", "v": w.tree(v.pattern), "flags": v.flags},
+    SecretDigest: lambda w, v: {TAG: "secret", "sha256": v.sha256},
+    Unkept: lambda w, v: {TAG: "unkept", "kind": v._kind, "text": v._text},
     collections.OrderedDict: lambda w, v: {TAG: "ordereddict", "v": w.container(v, lambda: w.items(v.items()))},
     collections.Counter: lambda w, v: {TAG: "counter", "v": w.container(v, lambda: w.mapping(v))},
     collections.defaultdict: _defaultdict,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import dis
+import itertools
 import json
 import linecache
 import math
@@ -260,14 +260,14 @@ def literal_text(frame: FrameType | None, message: str) -> str:
 
 def _first_argument(frame: FrameType) -> ast.expr | None:
     code = frame.f_code
-    position = next((i.positions for i in dis.get_instructions(code) if i.offset == frame.f_lasti), None)
-    if position is None or position.lineno is None or position.end_lineno is None:
+    first, last, begin, end = next(itertools.islice(code.co_positions(), frame.f_lasti // 2, None))
+    if first is None or last is None:
         return None
-    lines = [linecache.getline(code.co_filename, n) for n in range(position.lineno, position.end_lineno + 1)]
-    if not lines or not lines[0]:
+    lines = [linecache.getline(code.co_filename, n) for n in range(first, last + 1)]
+    if not lines[0]:
         return None
-    lines[-1] = lines[-1].encode()[: position.end_col_offset].decode()
-    lines[0] = lines[0].encode()[position.col_offset or 0 :].decode()
+    lines[-1] = lines[-1].encode()[:end].decode()
+    lines[0] = lines[0].encode()[begin or 0 :].decode()
     call = ast.parse(textwrap.dedent("".join(lines)), mode="eval").body
     if not isinstance(call, ast.Call):
         return None

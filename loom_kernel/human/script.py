@@ -110,11 +110,8 @@ class Answers:
 
     def leftovers(self) -> list[str]:
         """Lines that were used less often than they say, as YAML."""
-        left = []
-        for line in self._lines:
-            if line.used < (line.times or 1):
-                left.append(f"{line}  # used {line.used} of {line.times}" if line.used else str(line))
-        return left
+        left = [line for line in self._lines if line.used < (line.times or 1)]
+        return [f"{line}  # used {line.used} of {line.times}" if line.used else str(line) for line in left]
 
     def check(self) -> None:
         """Raise unless every line was used.
