@@ -58,8 +58,8 @@ class UnknownWorkflowError(LoomError, LookupError):
     """No workflow of that name is defined in this process."""
 
     def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(name, sorted(known))
         self.name, self.known = name, sorted(known)
+        super().__init__(name, self.known)
 
     def __str__(self) -> str:
         known = ", ".join(self.known) if self.known else "none yet; run the cell that defines it"
@@ -300,8 +300,8 @@ class UnknownRunError(LoomError, LookupError):
     """No run with that id, or several that begin with it."""
 
     def __init__(self, run_id: str, candidates: Iterable[str] = ()) -> None:
-        super().__init__(run_id, list(candidates))
         self.run_id, self.candidates = run_id, list(candidates)
+        super().__init__(run_id, self.candidates)
 
     def __str__(self) -> str:
         if self.candidates:

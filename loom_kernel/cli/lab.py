@@ -29,7 +29,8 @@ def lab_command(path: str | None, more: list[str]) -> tuple[list[str], Path]:
         LoomError: the path is not there.
     """
     if path is not None and path.startswith("-"):
-        path, more = None, [path, *more]
+        more = [path, *more]
+        path = None
     if path is None:
         folder = notebooks_folder()
         opened = [TOUR]

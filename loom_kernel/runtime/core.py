@@ -14,8 +14,9 @@ import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
+import msgspec
 from msgspec import Raw
 
 from loom_kernel import codec, events
@@ -29,12 +30,13 @@ from loom_kernel.errors import (
     NeedsAnswer,
     RunError,
     SettingsError,
+    StorageConfigError,
     StorageUnavailableError,
     UnknownRunError,
     UnknownWorkflowError,
 )
 from loom_kernel.ids import Ids, RunId
-from loom_kernel.journal.abc import Append, AppendOutcome, LeaseAcquired, RunJournal, RunSummary
+from loom_kernel.journal.abc import Append, AppendOutcome, Holder, LeaseAcquired, RunJournal, RunSummary
 from loom_kernel.journal.liveness import this_process
 from loom_kernel.runtime import look, outcome
 from loom_kernel.runtime.attendant import Attendant
@@ -159,14 +161,25 @@ class Runtime:
         self._temporary = Path(tempfile.mkdtemp(prefix="loom-test-"))
         return await DuckDBRunJournal.open(self._temporary, clock=self.clock)
 
-    async def _open_configured(self, holder: Any) -> RunJournal:
-        from loom_kernel.journal.selection import resolve_run_journal
+    async def _open_configured(self, holder: Holder) -> RunJournal:
+        setting = self.settings.find("journal")
+        kind = str(setting.value)
+        if kind == "memory":
+            from loom_kernel.journal.memory_store import MemoryRunJournal
 
-        kind = str(self.settings.get("journal"))
-        home = self.settings.home().value
-        if kind == "duckdb":
-            ensure_home(home)
-        return cast(RunJournal, await resolve_run_journal(kind, home=home, holder=holder, clock=self.clock))
+            return MemoryRunJournal(self.clock)
+        if "://" in kind:
+            raise StorageConfigError(
+                f"the journal {kind!r} ({setting.where or setting.source}) is of a kind that is not there yet; "
+                "write duckdb, memory, or the path of a .loom folder or of the file in it"
+            )
+        home: Path = self.settings.home().value
+        if kind != "duckdb":
+            path = Path(kind).expanduser().absolute()
+            home = path.parent if path.suffix == ".duckdb" else path
+        from loom_kernel.journal.hub.client import HubJournal
+
+        return await HubJournal.open(ensure_home(home), holder)
 
     def _capabilities(self) -> dict[str, Any]:
         from loom_kernel.human.people import Interview
@@ -545,10 +558,17 @@ class Runtime:
     # ------------------------------------------------------------ SQL
 
     def sql(self, query: str, frames: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:
-        """See :func:`loom_kernel.sql`."""
-        from loom_kernel.runtime import query as query_module
+        """See :func:`loom_kernel.sql`. ``frames`` are variables that the query may mean."""
+        return self.loop.call(lambda: self.sql_async(query, frames, timeout_s=timeout_s), "sql()", "sql_async()")
 
-        return query_module.sql(self, query, frames or {}, timeout_s)
+    async def sql_async(self, query: str, frames: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:
+        """Twin of :meth:`sql`."""
+        from loom_kernel.journal import results
+
+        tables = {name: value for name, value in (frames or {}).items() if _is_table(name, value)}
+        return await self.on_loop(
+            lambda: results.answer(query, tables, lambda text: self.journal.query(text, timeout_s=timeout_s))
+        )
 
     # ------------------------------------------------------------ settings
 
@@ -568,6 +588,12 @@ class Runtime:
         return f"<loom runtime, {'open' if self.is_open else 'not opened yet'}>"
 
 
+def _is_table(name: str, value: Any) -> bool:
+    """Whether a variable is something that SQL can read; told by its type's module, so that nothing is imported."""
+    root = type(value).__module__.partition(".")[0]
+    return not name.startswith("__") and root in ("pandas", "polars", "pyarrow", "duckdb", "numpy")
+
+
 def encode_inputs(inputs: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, bytes]]]:
     """Inputs as ``run.created`` keeps them, and the blobs that they name.
 
@@ -576,8 +602,6 @@ def encode_inputs(inputs: Mapping[str, Any]) -> tuple[bytes, list[tuple[str, byt
     """
     blobs: list[tuple[str, bytes]] = []
     members: list[bytes] = []
-    import msgspec
-
     for name, value in inputs.items():
         encoded = codec.encode(value, path=name)
         blobs += [(blob.sha256, blob.data) for blob in encoded.blobs]

@@ -115,7 +115,7 @@ def needs_answer(run: Run[Any]) -> str:
         for prompt in member.view.open_prompts:
             texts.append(f"{title(member)} asks {prompt.prompt!r}: {prompt.message}")
             texts.append(
-                f"Nobody is here to answer. Add to the file that LOOM_ANSWERS names:\n{line_for(prompt.opened)}"
+                f"Nobody is here to answer. Add to the file that LOOM_ANSWERS names:\n  {line_for(prompt.opened, member.view.workflow)}"
             )
             texts.append(f"or answer in a later cell: r.answer(..., prompt={prompt.prompt!r})")
     return "\n".join(texts) or f"{title(run)} waits for an answer"
