@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import sys
@@ -34,6 +35,7 @@ def take_over(path: Path) -> None:
     logging.raiseExceptions = False
     logging.basicConfig(handlers=[_Handler()], level=logging.WARNING, force=True)
     sys.stderr = sys.stdout = _Guarded()
+    faulthandler.enable(file=2)  # a crash in C leaves at least where it was
 
 
 def turn_over(path: Path, *, force: bool = False) -> None:

@@ -33,7 +33,7 @@ IDLE_S = 60.0
 MAX_UNSENT = 1 << 20
 """Bytes that a subscriber may leave unread before its pushes pause; it catches up from the journal then."""
 
-_TICK_S = 0.25
+_TICK_S = 1.0
 _BACKLOG = 512  # a full backlog refuses a non-blocking connect in a way that looks like success
 
 Probe = Callable[[str], None]
@@ -106,17 +106,26 @@ class Hub:
             now = time.monotonic()
             if self.peers:
                 self._last_client = now
-            elif now - self._last_client >= self.idle_s:
+            elif now - self._last_client >= self.idle_s and not self.store.stats()["unapplied"]:
                 say("nobody came for a while: leaving")
                 return
             if now - beat > paths.HEARTBEAT_S:
                 beat = now
-                if not self._still_ours():
-                    say("the journal's folder is gone: leaving")
+                if not self._look_after_itself():
                     return
-                with contextlib.suppress(OSError):
-                    os.utime(self.folder / paths.HUB_JSON)
-                turn_over(self.folder / paths.HUB_LOG)
+
+    def _look_after_itself(self) -> bool:
+        """Every few seconds: is everything as it should be? False when there is nothing left to serve."""
+        if not self._still_ours():
+            say("the journal's folder is gone: leaving")
+            return False
+        if not self.store.stats()["threads_alive"]:
+            say("a thread of the store has died: ending at once, clients will start another hub")
+            os._exit(1)
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / paths.HUB_JSON)
+        turn_over(self.folder / paths.HUB_LOG)
+        return True
 
     async def _leave(self) -> None:
         # Requests that are not answered yet stay unanswered: their askers repeat them to the next hub.
@@ -329,7 +338,7 @@ class Peer(asyncio.Protocol):
         except Exception as error:
             wire = protocol.error_to_wire(error)
             if wire.kind != type(error).__name__:
-                say(f"a request failed: {type(error).__name__}: {error}")
+                say(f"a request failed: {type(error).__name__} at {_where(error)}")
             self.send(id, Status.ERROR, wire)
         else:
             self.send(id, Status.OK, result)
@@ -399,6 +408,14 @@ class Peer(asyncio.Protocol):
                 subscription.close()
             # It does not read: keep nothing for it, and go on from the journal when it does.
             await self._writable.wait()
+
+
+def _where(error: BaseException) -> str:
+    """The place of an error; its text may hold somebody's data and goes to the asker only."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "an unknown place" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def acked(outcome: AppendOutcome) -> Acked:

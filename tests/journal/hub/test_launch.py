@@ -479,3 +479,49 @@ def test_open_failures_leave_nothing_behind(folder: Path) -> None:
             return await journal.create_run(RunId("run1"), created())
 
     assert asyncio.run(write()) == "created"
+
+
+def test_another_user_is_not_served(folder: Path, sockets: Path) -> None:
+    """Even where the file system lets them through, the hub looks who it is."""
+    if os.getuid() != 0:
+        pytest.skip("becoming another user needs root")
+    ensure_hub(paths.journal_path(folder))
+    path = paths.socket_path(paths.journal_path(folder))
+    for part in (sockets, path.parent):
+        part.chmod(0o755)
+    path.chmod(0o666)
+    code = """
+import os, socket, sys
+sock = socket.socket(socket.AF_UNIX)
+os.setuid(65534)
+sock.settimeout(5)
+sock.connect(sys.argv[1])
+try:
+    print(repr(sock.recv(10)))
+except ConnectionResetError:
+    print(b"")
+"""
+    said, _ = python(code, str(path)).communicate(timeout=30)
+
+    assert said.strip() == "b''"
+    assert "refused a connection of user 65534" in (folder / "hub.log").read_text()
+
+
+def test_a_full_log_device_stops_nobody(folder: Path) -> None:
+    """The hub's own words may be lost; its work is not."""
+    root = paths.journal_path(folder)
+    paths.make_folder(root)
+    (root / "hub.log").symlink_to("/dev/full")
+    ensure_hub(root)
+
+    async def body() -> None:
+        async with await HubJournal.open(folder, holder := me()) as journal:
+            lease = (await started(journal, holder)).lease
+            with launch._connect(root, 5.0) as sock:  # type: ignore[union-attr]
+                sock.sendall(b"\xff" * 100)  # something to complain about
+                sock.recv(100)
+            await journal.append(lease, [done(1)])
+
+            assert len(await history(journal)) == 3
+
+    asyncio.run(body())

@@ -122,7 +122,7 @@ def test_a_subscriber_resumes_after_kills_without_gap_or_repeat(folder: Path) ->
                 await asyncio.sleep(rng.uniform(0.01, 0.08))
                 kill_hub(folder)
                 at = len(got)
-                while len(got) <= at:
+                while len(got) <= at:  # noqa: ASYNC110
                     await asyncio.sleep(0.002)
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
