@@ -10,7 +10,7 @@ help: ## list the tasks
 
 demo: ## run the tour headless, with a script of answers, and print what the journal says
 	@scripts/setup demo
-	@$(VENV)/bin/python scripts/demo.py
+	@$(VENV)/bin/loom demo
 
 lab: ## open JupyterLab on the notebooks
 	@scripts/setup demo

@@ -6,13 +6,32 @@ to another, no widget state, an execution count on every cell (without one nbval
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import nbformat
-from notebook_files import NOTEBOOKS, execute
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+
+
+def execute(path: Path) -> Any:
+    """The notebook with fresh outputs: headless, in its own folder, on a journal of its own.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell failed.
+    """
+    with tempfile.TemporaryDirectory() as home:
+        os.environ |= {"LOOM_HOME": f"{home}/.loom", "LOOM_ANSWERS": str(NOTEBOOKS / "answers.yaml")}
+        os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # debugpy would print about frozen modules
+        notebook = nbformat.read(path, as_version=4)
+        resources = {"metadata": {"path": str(path.parent)}}
+        return NotebookClient(
+            notebook, timeout=300, kernel_name="python3", store_widget_state=False, resources=resources
+        ).execute()
 
 
 def clean(notebook: Any) -> None:
@@ -29,8 +48,7 @@ def clean(notebook: Any) -> None:
 
 def main(paths: list[Path]) -> None:
     for path in paths or sorted(NOTEBOOKS.glob("*.ipynb")):
-        with tempfile.TemporaryDirectory() as home:
-            notebook = execute(path, LOOM_HOME=f"{home}/.loom", LOOM_ANSWERS=str(NOTEBOOKS / "answers.yaml"))
+        notebook = execute(path)
         clean(notebook)
         nbformat.write(notebook, path)
         print(f"{path.name}: {len(notebook.cells)} cells, {path.stat().st_size / 1000:.0f} kB")
