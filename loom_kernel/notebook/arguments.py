@@ -55,7 +55,9 @@ class Arguments(argparse.ArgumentParser):
         """
         try:
             found, unknown = self.parse_known_intermixed_args(list(tokens))
-        except argparse.ArgumentError as error:  # pragma: no cover - older Pythons raise here instead of calling error()
+        except (
+            argparse.ArgumentError
+        ) as error:  # pragma: no cover - older Pythons raise here instead of calling error()
             self.error(str(error))
         for token in unknown:
             if token.startswith("-") and len(token) > 1:

@@ -139,6 +139,7 @@ class KernelHost:
             publish=self._shell.display_pub.publish,
             format=self._shell.display_formatter.format,
             loop=self._runtime().loop.loop,
+            clock=self._runtime().clock.time,
             tap=self.tap,
             closed=self._forget,
             stays=stays,

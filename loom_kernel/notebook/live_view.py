@@ -50,6 +50,7 @@ class LiveView:
         publish: sends outputs.
         format: gives an object's MIME bundle.
         loop: the loop on which the run's events are heard.
+        clock: seconds since the epoch, by the clock that stamps events.
         tap: brings clicks while a cell runs.
         closed: called once the view is closed.
         stays: keep the widget when the run ends, for a person who asked to look inside.
@@ -62,6 +63,7 @@ class LiveView:
         publish: Publish,
         format: Callable[[Any], tuple[dict[str, Any], dict[str, Any]]],
         loop: AbstractEventLoop,
+        clock: Callable[[], float],
         tap: Tap | None,
         closed: Callable[[LiveView], None] = lambda _: None,
         stays: bool = False,

@@ -157,7 +157,8 @@ def outputs_type(name: str, outputs: list[Parameter]) -> Any:
             raise CommandError(COMMAND, f"--output {output.name}: an output has no default")
     from typing_extensions import TypedDict  # pydantic asks for this one before Python 3.12
 
-    made: Any = TypedDict(f"{variable_name(name)}_outputs", {o.name: o.annotation for o in outputs})  # type: ignore[misc]
+    make: Any = TypedDict  # made from values, which a type checker cannot follow
+    made = make(f"{variable_name(name)}_outputs", {o.name: o.annotation for o in outputs})
     made.__pydantic_config__ = {"extra": "forbid"}
     return made
 
@@ -189,6 +190,7 @@ def compile_body(
     tree = ast.increment_lineno(tree, 1)  # the magic's line is the cell's first
     place: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
     statements: list[ast.stmt] = tree.body or [ast.Pass(**place)]
+    later: dict[str, Any] = {"type_params": []} if "type_params" in ast.AsyncFunctionDef._fields else {}  # 3.12
     function = ast.AsyncFunctionDef(
         name=identifier,
         args=ast.arguments(
@@ -200,7 +202,7 @@ def compile_body(
         ),
         body=statements,
         decorator_list=[],
-        **({"type_params": []} if "type_params" in ast.AsyncFunctionDef._fields else {}),
+        **later,
         **place,
     )
     module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
@@ -209,7 +211,7 @@ def compile_body(
     except SyntaxError as error:
         raise _syntax_error(source, error.lineno or 1, error.offset or 0, error.msg) from None
     made: dict[str, Any] = {}
-    exec(code, namespace, made)  # noqa: S102 - the person's own cell
+    exec(code, namespace, made)  # the person's own cell
     fn = made[identifier]
     assert isinstance(fn, types.FunctionType)
     fn.__kwdefaults__ = {p.name: p.default for p in parameters if p.default is not MISSING}
@@ -243,7 +245,9 @@ def _as_function(header: str, body: str, tree: ast.Module) -> str:
     indented = f"{header}\n{textwrap.indent(body, '    ')}\n"
     try:
         function = ast.parse(indented).body[0]
-        if isinstance(function, ast.AsyncFunctionDef) and [*map(ast.dump, function.body)] == [*map(ast.dump, tree.body)]:
+        if isinstance(function, ast.AsyncFunctionDef) and [*map(ast.dump, function.body)] == [
+            *map(ast.dump, tree.body)
+        ]:
             return indented
     except SyntaxError:
         pass
@@ -295,7 +299,7 @@ def _split_default(text: str) -> tuple[str, str, str]:
 def _evaluate_type(text: str, where: str, namespace: Mapping[str, Any]) -> Any:
     known = {**vars(typing), **vars(builtins), **namespace}
     try:
-        found = eval(text, known)  # noqa: S307 - the person's own words, as an annotation in a cell would be
+        found = eval(text, known)  # the person's own words, as an annotation in a cell would be
     except NameError as error:
         missing = error.name or text
         hint = did_you_mean(missing, [*(n for n in vars(builtins) if n.islower()), *namespace])
@@ -313,7 +317,7 @@ def _read_default(text: str, annotation: Any, where: str, namespace: Mapping[str
             return text
         return literal if isinstance(literal, str) else text
     try:
-        return eval(text, dict(namespace))  # noqa: S307 - as above
+        return eval(text, dict(namespace))  # as above
     except Exception as error:
         hint = f"({type(error).__name__}: {error})"
         raise CommandError(COMMAND, f"{where}: the default {text!r} is not a Python expression {hint}") from None

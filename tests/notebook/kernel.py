@@ -147,7 +147,9 @@ class Kernel:
 
     def complete(self, code: str, at: int | None = None) -> list[str]:
         """What Tab offers at a place of a cell."""
-        message = self.client.session.msg("complete_request", {"code": code, "cursor_pos": len(code) if at is None else at})
+        message = self.client.session.msg(
+            "complete_request", {"code": code, "cursor_pos": len(code) if at is None else at}
+        )
         self.client.shell_channel.send(message)
         msg_id = message["header"]["msg_id"]
         self.until(lambda: self.pump() or msg_id in self._replies, 30)
@@ -228,7 +230,10 @@ class Kernel:
             return list(self._messages)
 
     def until(
-        self, test: Callable[[], Any], patience_s: float = 10.0, complaint: Callable[[], str] = lambda: "it did not happen"
+        self,
+        test: Callable[[], Any],
+        patience_s: float = 10.0,
+        complaint: Callable[[], str] = lambda: "it did not happen",
     ) -> None:
         """Wait until something is so."""
         end = time.monotonic() + patience_s

@@ -26,13 +26,13 @@ def test_options_may_stand_anywhere() -> None:
 @pytest.mark.parametrize("typed", ["--wai", "--ke k"])
 def test_abbreviations_are_refused_with_the_full_name(typed: str) -> None:
     """An abbreviation is an unknown option, and the error names the one that was meant."""
-    with pytest.raises(CommandError, match="unknown option --(wai|ke). Did you mean --(wait|key)?"):
+    with pytest.raises(CommandError, match=r"unknown option --(wai|ke)\. Did you mean --(wait|key)\?"):
         parser().read(["digest", *typed.split()])
 
 
 def test_missing_and_superfluous_words_are_sentences() -> None:
     """A missing positional and a missing option value say what the usage is."""
-    with pytest.raises(CommandError, match="required: NAME.*Usage: %loom run"):
+    with pytest.raises(CommandError, match=r"required: NAME.*Usage: %loom run"):
         parser().read([])
     with pytest.raises(CommandError, match="--key: expected one argument"):
         parser().read(["digest", "--key"])
@@ -74,6 +74,10 @@ def test_variables_of_the_notebook_are_named_with_a_dollar() -> None:
 
 def test_yaml_is_read_and_its_errors_have_the_line() -> None:
     """A cell of inputs is YAML 1.2; what is wrong is said with its line."""
-    assert yaml_value("%%loom run", "url: a.csv\nlimit: 3\nok: true\n", "the cell") == {"url": "a.csv", "limit": 3, "ok": True}
+    assert yaml_value("%%loom run", "url: a.csv\nlimit: 3\nok: true\n", "the cell") == {
+        "url": "a.csv",
+        "limit": 3,
+        "ok": True,
+    }
     with pytest.raises(CommandError, match="the cell, line 2 is not YAML"):
         yaml_value("%%loom run", "a: 1\n  b: 2\n", "the cell")

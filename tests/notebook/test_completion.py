@@ -73,7 +73,9 @@ def test_what_is_offered(completion: Completion, text: str, expected: list[str])
     assert offered(completion, text) == expected
 
 
-@pytest.mark.parametrize("text", ["print(", "x = 1", "%%workflow digest\nawait ct", "%time lo", "%loomx r", "# %loom r"])
+@pytest.mark.parametrize(
+    "text", ["print(", "x = 1", "%%workflow digest\nawait ct", "%time lo", "%loomx r", "# %loom r"]
+)
 def test_other_places_are_left_to_python(completion: Completion, text: str) -> None:
     """Python's completion stays as it is, in a workflow's body too."""
     assert offered(completion, text) is None

@@ -92,6 +92,8 @@ def test_after_ten_seconds_it_is_a_first_interrupt_again(kernel: Kernel) -> None
     kernel.ok(SLOW)
     kernel.ok("r = slow.start()")
     interrupted(kernel, "await r")
-    kernel.ok("from loom_kernel.runtime import get_runtime\nleft = get_runtime().host._interrupts._left_at\nleft[r.id] -= 11")
+    kernel.ok(
+        "from loom_kernel.runtime import get_runtime\nleft = get_runtime().host._interrupts._left_at\nleft[r.id] -= 11"
+    )
     error, _ = interrupted(kernel, "await r")
     assert "stopped waiting" in error

@@ -126,6 +126,9 @@ def test_unloading_leaves_no_trap(project: Path) -> None:
         kernel.ok("%unload_ext loom_kernel")
         gone = kernel.run("%loom runs")
         assert gone.reply is not None and gone.reply["content"]["ename"] == "UsageError"
-        assert kernel.ok("import threading; [t.name for t in threading.enumerate() if t.name.startswith('loom')]").text == "[]"
+        assert (
+            kernel.ok("import threading; [t.name for t in threading.enumerate() if t.name.startswith('loom')]").text
+            == "[]"
+        )
         kernel.ok("%load_ext loom_kernel")
         assert "nothing" in kernel.ok("%loom runs").text

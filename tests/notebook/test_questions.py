@@ -37,7 +37,9 @@ def test_headless_blocking_wait_raises_too(headless: Kernel) -> None:
     assert (headless.run("r = ask.start()\nr.wait()").error or "").startswith("NeedsAnswer: ")
 
 
-@pytest.mark.parametrize("line", ["%loom answer no", "%loom answer go no", "%loom answer r go no", "%loom answer ask no"])
+@pytest.mark.parametrize(
+    "line", ["%loom answer no", "%loom answer go no", "%loom answer r go no", "%loom answer ask no"]
+)
 def test_the_ways_to_answer(kernel: Kernel, line: str) -> None:
     """The only question, by its name, by run and name, by the workflow's name."""
     kernel.ok(ASK)
@@ -54,7 +56,9 @@ def test_an_answer_that_does_not_fit_is_refused(kernel: Kernel) -> None:
     kernel.question()
     cell = kernel.run("%loom answer go perhaps")
     assert (cell.error or "").startswith("AnswerError: the answer to 'go' must be yes or no")
-    assert (kernel.run("%loom answer nope yes").error or "").startswith("AnswerError: no question 'nope' is open. Open are: go")
+    assert (kernel.run("%loom answer nope yes").error or "").startswith(
+        "AnswerError: no question 'nope' is open. Open are: go"
+    )
 
 
 @pytest.mark.kernels
@@ -95,7 +99,10 @@ def test_clicks_answer_while_a_cell_computes(kernel: Kernel, busy: str) -> None:
     """A cell that never yields does not keep a click from the run, where the kernel reads its channel on a thread."""
     kernel.ok(ASK)
     kernel.ok("r = ask.start()")
-    if "always" not in kernel.ok("from loom_kernel.runtime import get_runtime; print(get_runtime().host.tap.reach)").text:
+    if (
+        "always"
+        not in kernel.ok("from loom_kernel.runtime import get_runtime; print(get_runtime().host.tap.reach)").text
+    ):
         pytest.skip("this ipykernel reads its channel on the main thread")
     kernel.question()
     cell = kernel.send(f"import time\nend = time.time() + 3\n{busy}\nprint(r.view.status)")

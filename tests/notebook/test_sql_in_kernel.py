@@ -21,7 +21,9 @@ def ran(headless: Kernel) -> Kernel:
 def test_results_are_tables_and_relations(ran: Kernel) -> None:
     """Shown as a bounded table; kept under a name it is a DuckDB relation."""
     cell = ran.ok("%%loomsql\nselect workflow, status, count(*) as n from runs group by all;")
-    assert cell.text == "workflow  status     n\n--------  ---------  -\none       completed  3" and "<table>" in cell.html
+    assert (
+        cell.text == "workflow  status     n\n--------  ---------  -\none       completed  3" and "<table>" in cell.html
+    )
     assert ran.ok("%%loomsql kept <<\nselect name, status from nodes").outputs == []
     assert ran.ok("kept.aggregate('count(*)').fetchall()").text == "[(3,)]"
     assert ran.ok("%loomsql --limit 2 select name from nodes").text.endswith("and more rows than the 2 shown")

@@ -31,7 +31,16 @@ def test_many_columns_are_counted() -> None:
 def test_values_are_shown_alike_everywhere() -> None:
     """Dates, durations, floats and bytes have one form."""
     shown = [dt.datetime(2026, 1, 2, 3, 4, 5), dt.timedelta(seconds=1.5), 1 / 3, b"abc", {"a": [1]}, True, "a\nb", None]
-    assert [show(v) for v in shown] == ["2026-01-02 03:04:05", "1.5 s", "0.333333", "3 bytes", '{"a": [1]}', "true", "a b", ""]
+    assert [show(v) for v in shown] == [
+        "2026-01-02 03:04:05",
+        "1.5 s",
+        "0.333333",
+        "3 bytes",
+        '{"a": [1]}',
+        "true",
+        "a b",
+        "",
+    ]
 
 
 def test_an_empty_table_says_so() -> None:

@@ -53,7 +53,9 @@ def test_other_messages_go_their_usual_way(kernel: Kernel) -> None:
     """Messages of other methods and, after ``discard``, all messages reach the comm itself, in order with the cells."""
     _, comm_id = kernel.ok(SETUP).text.split()
     session = kernel.client.session
-    kernel.client.shell_channel.send(session.msg("comm_msg", {"comm_id": comm_id, "data": {"method": "update", "state": {}}}))
+    kernel.client.shell_channel.send(
+        session.msg("comm_msg", {"comm_id": comm_id, "data": {"method": "update", "state": {}}})
+    )
     assert kernel.ok("print(len(usual), len(heard))").text == "1 0"
     kernel.ok("tap.discard(comm.comm_id)")
     kernel.click({"n": 1}, comm_id)

@@ -96,7 +96,12 @@ def test_tracebacks_show_the_cells_lines() -> None:
 
 def test_names_become_variables() -> None:
     """Any workflow name has a Python name."""
-    assert [variable_name(n) for n in ("digest", "weekly digest", "a-b", "3d")] == ["digest", "weekly_digest", "a_b", "_3d"]
+    assert [variable_name(n) for n in ("digest", "weekly digest", "a-b", "3d")] == [
+        "digest",
+        "weekly_digest",
+        "a_b",
+        "_3d",
+    ]
 
 
 def test_an_empty_cell_is_a_body() -> None:
@@ -121,7 +126,9 @@ def test_the_version_follows_the_code_only() -> None:
 
 def test_declared_outputs_are_the_keys_of_a_dict() -> None:
     """The returned dict has exactly the declared keys, of the declared types."""
-    returns = outputs_type("digest", [read_parameter("rows:list[int]", "--output", {}), read_parameter("n:int", "--output", {})])
+    returns = outputs_type(
+        "digest", [read_parameter("rows:list[int]", "--output", {}), read_parameter("n:int", "--output", {})]
+    )
     source = remember("%%workflow digest\nreturn 1")
     definition = define(compile_body("digest", "return 1", [], source, {}, returns), name="digest")
     assert definition.check_output({"rows": [1], "n": 2}) == {"rows": [1], "n": 2}

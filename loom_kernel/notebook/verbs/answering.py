@@ -18,7 +18,9 @@ ASKING = ("awaiting_input", "interrupted", "running", "pending")
 
 
 def _arguments(parser: Arguments) -> None:
-    parser.add_argument("words", nargs="*", metavar="[[RUN] PROMPT] VALUE", help="without any, the open questions are listed")
+    parser.add_argument(
+        "words", nargs="*", metavar="[[RUN] PROMPT] VALUE", help="without any, the open questions are listed"
+    )
     parser.add_argument("--run", metavar="RUN", help="an id or its beginning, a variable, or a workflow's name")
     parser.add_argument("--prompt", metavar="NAME", help="the question: go, go#2 or its id")
 
@@ -58,7 +60,9 @@ def _sort(command: str, arguments: argparse.Namespace) -> tuple[str | None, str 
     name = arguments.prompt if arguments.prompt is not None else words.pop() if words else None
     run = arguments.run if arguments.run is not None else words.pop() if words else None
     if words:
-        raise CommandError(command, f"{words[0]!r} is one word too many", "An answer of several words stands in quotes.")
+        raise CommandError(
+            command, f"{words[0]!r} is one word too many", "An answer of several words stands in quotes."
+        )
     return run, name, text
 
 

@@ -72,7 +72,9 @@ class Verb:
 def run_argument(parser: Arguments, *, required: bool = False, what: str = "the newest one when left out") -> None:
     """Add ``RUN``: how a run is named everywhere."""
     text = "an id or its beginning, a variable that holds a run, or a workflow's name for its newest run"
-    parser.add_argument("run", nargs=None if required else "?", metavar="RUN", help=text if required else f"{text}; {what}")
+    parser.add_argument(
+        "run", nargs=None if required else "?", metavar="RUN", help=text if required else f"{text}; {what}"
+    )
 
 
 def find_run(session: Session, text: str) -> Run[Any]:
@@ -118,5 +120,7 @@ def the_only(session: Session, command: str, status: tuple[str, ...], what: str)
         return found[0]
     if not found:
         raise CommandError(command, f"no run {what}", "`%loom runs` lists them all.")
-    listed = ", ".join(f"{run.id} ({run.view.workflow or s.workflow})" for run, s in zip(found, found.summaries, strict=True))
+    listed = ", ".join(
+        f"{run.id} ({run.view.workflow or s.workflow})" for run, s in zip(found, found.summaries, strict=True)
+    )
     raise CommandError(command, f"{len(found)} runs {what}", f"Say which: {listed}.")

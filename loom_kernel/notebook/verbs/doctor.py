@@ -55,7 +55,8 @@ def _settings(session: Session) -> list[list[Any]]:
     except LoomError as error:
         return [["settings", str(error), ""]]
     return [
-        [s.name, "" if s.value is None else str(s.value), f"{s.source}: {s.where}" if s.where else s.source] for s in found
+        [s.name, "" if s.value is None else str(s.value), f"{s.source}: {s.where}" if s.where else s.source]
+        for s in found
     ]
 
 
@@ -90,18 +91,20 @@ def _kernel(session: Session) -> list[list[Any]]:
     if host is None:
         return [["display", "none: this is not a Jupyter kernel", ""]]
     place = host.place()
-    rows = [
+    return [
         ["notebook", place.notebook or "not known", ""],
         ["cell", "by its id" if place.cell and not place.cell.startswith("source:") else "by its source", ""],
         ["somebody to answer", not place.headless, "the front end takes input" if not place.headless else "headless"],
         ["display", "pictures" if place.headless or host.static else "live views", ""],
         ["clicks arrive", _CLICKS[host.tap.reach], "this version of ipykernel"],
     ]
-    return [[what, is_, source] for what, is_, source in rows]
 
 
 VERBS = {
     "doctor": Verb(
-        "doctor", "What this kernel, its journal and its settings are like, and where each comes from.", _arguments, _doctor
+        "doctor",
+        "What this kernel, its journal and its settings are like, and where each comes from.",
+        _arguments,
+        _doctor,
     )
 }

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def _runs_arguments(parser: Arguments) -> None:
     parser.add_argument("workflow", nargs="?", metavar="WORKFLOW", help="of this workflow only")
-    parser.add_argument("--status", action="append", metavar="S", help="in this status only, e.g. interrupted; repeatable")
+    parser.add_argument(
+        "--status", action="append", metavar="S", help="in this status only, e.g. interrupted; repeatable"
+    )
     parser.add_argument("--key", metavar="K", help="with this key only")
     parser.add_argument("--tag", metavar="T", help="with this tag only")
     parser.add_argument("--limit", type=int, default=20, metavar="N", help="at most so many, 20 when left out")

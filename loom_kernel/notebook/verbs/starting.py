@@ -49,9 +49,13 @@ def _inputs(
     if arguments.cell is not None:
         cell = yaml_value(arguments.command, without_markers(arguments.cell), "the cell")
         if cell is not None and not isinstance(cell, dict):
-            raise CommandError(arguments.command, f"the cell is YAML for a {type(cell).__name__}; write `name: value` lines")
+            raise CommandError(
+                arguments.command, f"the cell is YAML for a {type(cell).__name__}; write `name: value` lines"
+            )
         for key, value in (cell or {}).items():
-            text = variable(arguments.command, str(key), value, session.namespace)[0] if isinstance(value, str) else value
+            text = (
+                variable(arguments.command, str(key), value, session.namespace)[0] if isinstance(value, str) else value
+            )
             values[str(key)] = text
     for key, text in pairs(arguments.command, arguments.inputs).items():
         if key in values:
@@ -77,13 +81,16 @@ def _workflows(session: Session, arguments: argparse.Namespace) -> Table:
         ]
         return Table(["input", "type", "default", "secret"], rows, len(rows), f"{definition.name} takes no inputs")
     rows = [[d.name, signature(d), d.description] for d in registry.all()]
-    return Table(["workflow", "inputs", "description"], rows, len(rows), "no workflows yet; %%workflow or @workflow defines one")
+    return Table(
+        ["workflow", "inputs", "description"], rows, len(rows), "no workflows yet; %%workflow or @workflow defines one"
+    )
 
 
 def signature(definition: WorkflowDefinition[..., Any]) -> str:
     """The inputs as one would write them: ``url: str, limit: int = 10``."""
     return ", ".join(
-        f"{name}: {f.type.describe()}" + ("" if f.required else f" = {f.default!r}") for name, f in definition.fields.items()
+        f"{name}: {f.type.describe()}" + ("" if f.required else f" = {f.default!r}")
+        for name, f in definition.fields.items()
     )
 
 

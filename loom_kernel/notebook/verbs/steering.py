@@ -45,8 +45,12 @@ def _cancel_arguments(parser: Arguments) -> None:
 
 def _resume_arguments(parser: Arguments) -> None:
     _one(parser)
-    parser.add_argument("--accept", action="store_true", help="run what does not match the recorded history as new work")
-    parser.add_argument("--take", action="store_true", help="take it from the worker that has it, although that one lives")
+    parser.add_argument(
+        "--accept", action="store_true", help="run what does not match the recorded history as new work"
+    )
+    parser.add_argument(
+        "--take", action="store_true", help="take it from the worker that has it, although that one lives"
+    )
     parser.add_argument("--all", action="store_true", help="every interrupted run whose workflow is defined here")
     parser.add_argument("--wait", action="store_true", help="wait for its end")
     parser.add_argument(
@@ -87,7 +91,9 @@ def _resume_all(session: Session, arguments: argparse.Namespace) -> Any:
 
 def _wake_arguments(parser: Arguments) -> None:
     _one(parser)
-    parser.add_argument("--id", action="append", default=[], metavar="ID", help="a sleep's correlation id; all when left out")
+    parser.add_argument(
+        "--id", action="append", default=[], metavar="ID", help="a sleep's correlation id; all when left out"
+    )
 
 
 def _wake(session: Session, arguments: argparse.Namespace) -> None:
