@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,9 +97,24 @@ def _make(folder: Path) -> None:
             file.write("*\n")
     scratch = folder / "tmp"
     scratch.mkdir(mode=0o700, exist_ok=True)
-    for path in scratch.glob("q*.parquet"):  # results that nobody came for
-        path.unlink(missing_ok=True)
+    for path in scratch.glob("*.parquet"):
+        if _left_behind(path):
+            path.unlink(missing_ok=True)
     (folder / "blobs").mkdir(mode=0o700, exist_ok=True)
+
+
+def _left_behind(path: Path) -> bool:
+    """A result whose process is dead: ours until somebody takes it (``q<pid>-``), theirs afterwards (``r<pid>-``)."""
+    match = re.match(r"([qr])(\d+)-", path.name)
+    if match is None or (match[1] == "q" and time.time() - path.stat().st_mtime < 60):
+        return False
+    try:
+        os.kill(int(match[2]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return match[1] == "q"
 
 
 def _lock(folder: Path) -> int:

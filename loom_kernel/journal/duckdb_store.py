@@ -41,7 +41,7 @@ from loom_kernel.journal.abc import (
 from loom_kernel.journal.applier import Applier
 from loom_kernel.journal.blobs import read_blob, write_blobs
 from loom_kernel.journal.commit_log import LogBrokenError
-from loom_kernel.journal.core import AT_REST, GRACE_S, Change, JournalCore, Prepared, RunFilter, RunHead, prepare
+from loom_kernel.journal.core import AT_REST, GRACE_S, Change, JournalCore, Prepared, RunFilter, RunHead, prepare, prepare_post
 from loom_kernel.journal.feed import Feed, notice_of
 from loom_kernel.journal.liveness import Probe
 from loom_kernel.journal.tail import Tail
@@ -175,7 +175,7 @@ class DuckDBRunJournal(RunJournal):
         )
         at_rest: list[RunHead] = []
         if self._unloaded and (statuses is None or statuses & events.TERMINAL):
-            leave_out = [run_id for run_id in self._core.heads]
+            leave_out = list(self._core.heads)
             at_rest = await self._in_reader(self._tables.find_runs, wanted, leave_out, limit)
         live = [head for head in self._core.heads.values() if head.exists]
         loaded = {head.run_id for head in live}
@@ -364,10 +364,7 @@ class DuckDBRunJournal(RunJournal):
 
     async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
         self._check()
-        [prepared], unencodable = prepare([append])
-        if unencodable is not None:
-            raise StorageUnavailableError(f"an event could not be written as JSON: {unencodable}") from unencodable
-        return await self.post_prepared(run_id, prepared)
+        return await self.post_prepared(run_id, prepare_post(append))
 
     async def post_prepared(self, run_id: str, prepared: Prepared) -> AppendOutcome:
         """``post`` of an event that is already serialized: ``(key, type, node_id, payload)``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 
 from loom_kernel.journal.abc import JournalEntry, Notice, Subscription
@@ -22,7 +23,7 @@ class Feed:
 
     def __init__(self, load: Load) -> None:
         self._load = load
-        self._subscribers: set[LocalSubscription] = set()
+        self._subscribers: weakref.WeakSet[LocalSubscription] = weakref.WeakSet()  # forgotten is unsubscribed
         self.last = 0  # the newest global_seq that was published
 
     def __len__(self) -> int:
@@ -84,22 +85,18 @@ class LocalSubscription(Subscription):
         )
 
     async def __aiter__(self) -> AsyncIterator[list[Notice]]:
-        try:
-            while not self._closed:
-                if self._behind:
-                    batch = await self._catch_up()
-                    if batch:
-                        yield batch
-                    continue
-                if self._waiting:
-                    batch, self._waiting = self._waiting[:PAGE], self._waiting[PAGE:]
-                    self._after = batch[-1].global_seq
+        while not self._closed:
+            if self._behind:
+                batch = await self._catch_up()
+                if batch:
                     yield batch
-                    continue
+            elif self._waiting:
+                batch, self._waiting = self._waiting[:PAGE], self._waiting[PAGE:]
+                self._after = batch[-1].global_seq
+                yield batch
+            else:
                 self._wake.clear()
                 await self._wake.wait()
-        finally:
-            self.close()
 
     async def _catch_up(self) -> list[Notice]:
         published = self._feed.last

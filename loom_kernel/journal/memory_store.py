@@ -28,7 +28,7 @@ from loom_kernel.journal.abc import (
     RunSummary,
     Subscription,
 )
-from loom_kernel.journal.core import GRACE_S, Change, JournalCore, RunFilter, prepare
+from loom_kernel.journal.core import GRACE_S, Change, JournalCore, RunFilter, prepare, prepare_post
 from loom_kernel.journal.feed import Feed, notice_of
 from loom_kernel.journal.liveness import Probe
 
@@ -157,10 +157,7 @@ class MemoryRunJournal(RunJournal):
 
     async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
         self._check_open()
-        [prepared], unencodable = prepare([append])
-        if unencodable is not None:
-            raise StorageUnavailableError(f"an event could not be written as JSON: {unencodable}") from unencodable
-        change = self._core.post(run_id, prepared)
+        change = self._core.post(run_id, prepare_post(append))
         self._commit(change)
         return self._outcomes(change)[0]
 

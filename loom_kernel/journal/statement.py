@@ -44,7 +44,7 @@ def explained(error: Exception) -> str:
     unknown = _UNKNOWN_TABLE.search(text)
     if unknown is not None:
         name = unknown.group(1).strip("\"'")
-        close = difflib.get_close_matches(name, COLUMNS, n=1)
+        close = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.7)
         hint = f" Did you mean {close[0]}?" if close else ""
         return f"there is no table {name!r}.{hint} Tables: {tables()}"
     if "file system operations are disabled" in text or "Permission Error" in str(error):

@@ -1,0 +1,174 @@
+"""Results of SQL on the person's side: relations on DuckDB's default connection, and queries that join local things.
+
+A query that names only the journal's views runs where the journal is; its result comes as a Parquet file. One that also
+names a local frame, table or file runs here, over Parquet of the views it names: a person's data never leaves their
+process. Relations are lazy, so the files they read live until the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from loom_kernel.errors import SqlError
+from loom_kernel.journal.sql_views import COLUMNS
+from loom_kernel.journal.statement import explained, the_select
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyRelation
+
+VIEWS = frozenset(COLUMNS)
+"""Names that mean the journal's views."""
+
+_numbers = itertools.count(1)
+_kept: set[Path] = set()
+
+
+def relation(path: Path) -> DuckDBPyRelation:
+    """The result in ``path`` as a relation on DuckDB's default connection, which it can be joined on.
+
+    The file becomes this process's: it is renamed, and removed when the process ends.
+    """
+    return duckdb.read_parquet(str(_keep(path)))
+
+
+def _keep(path: Path) -> Path:
+    # Named after this process, so that a journal that starts again leaves it alone while we live.
+    mine = path.with_name(f"r{os.getpid()}-{next(_numbers)}-{path.stem}.parquet")
+    path.rename(mine)
+    if not _kept:
+        atexit.register(_remove, os.getpid())
+    _kept.add(mine)
+    return mine
+
+
+def _remove(pid: int) -> None:
+    if os.getpid() != pid:  # a forked child
+        return
+    for path in _kept:
+        with contextlib.suppress(OSError):
+            path.unlink()
+        if path.parent.parent.name.startswith("loom-sql-"):
+            with contextlib.suppress(OSError):
+                path.parent.rmdir()
+                path.parent.parent.rmdir()
+    _kept.clear()
+
+
+_FILE_FUNCTIONS = re.compile(r"^(read_\w+|\w+_scan|glob|sniff_csv|parquet_\w+)$")
+
+
+def table_names(sql: str) -> set[str]:
+    """What a SELECT reads: tables, and functions over files as ``read_csv()``. What it defines itself is left out.
+
+    Raises:
+        SqlError: it is not one SELECT.
+    """
+    with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as connection:
+        select = the_select(duckdb, connection, sql)
+        tree = json.loads(connection.execute("select json_serialize_sql(?)", [select]).fetchall()[0][0])
+    if tree.get("error"):  # a PIVOT inside, which has no tree: every word may be a name
+        return set(re.findall(r"\w+", select)) & VIEWS
+    named: set[str] = set()
+    defined: set[str] = set()
+    nodes: list[Any] = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            if node.get("type") == "BASE_TABLE":
+                schema = node.get("schema_name")
+                named.add(node["table_name"] if schema in ("", "main") else f"{schema}.{node['table_name']}")
+            elif node.get("type") == "TABLE_FUNCTION":
+                function = (node.get("function") or {}).get("function_name", "")
+                if _FILE_FUNCTIONS.match(function):
+                    named.add(f"{function}()")
+            elif "cte_map" in node:
+                defined |= {entry["key"] for entry in node["cte_map"].get("map", ())}
+            nodes += node.values()
+        elif isinstance(node, list):
+            nodes += node
+    return named - (defined - VIEWS)  # ``with runs as (from runs) ...`` does read runs
+
+
+async def answer(
+    sql: str, frames: Mapping[str, Any], query: Callable[[str], Awaitable[Path]]
+) -> DuckDBPyRelation:
+    """Answer ``sql`` where it has to be: by the journal's ``query``, or here when it names something local.
+
+    Args:
+        frames: local variables that may be meant, by name.
+        query: ``RunJournal.query``.
+
+    Raises:
+        SqlError: it is not one SELECT, or a name is wrong.
+    """
+    names = await asyncio.to_thread(table_names, sql)
+    if names <= VIEWS:
+        return relation(await query(sql))
+
+    async def views(wanted: list[str]) -> dict[str, Path]:
+        paths = await asyncio.gather(*(query(f"from {name}") for name in wanted))
+        return dict(zip(wanted, paths, strict=True))
+
+    return await local_query(sql, frames, views)
+
+
+async def local_query(
+    sql: str, frames: Mapping[str, Any], views: Callable[[list[str]], Awaitable[dict[str, Path]]]
+) -> DuckDBPyRelation:
+    """Answer ``sql`` in the person's own DuckDB.
+
+    Args:
+        frames: pandas, polars or arrow tables and relations, by the name the query uses.
+        views: gives Parquet files of the journal's views.
+
+    Raises:
+        SqlError: it is not one SELECT, or a name is wrong.
+    """
+    names = await asyncio.to_thread(table_names, sql)
+    wanted = sorted(names & VIEWS)
+    paths = {name: _keep(path) for name, path in (await views(wanted)).items()} if wanted else {}
+    return await asyncio.to_thread(_local, sql, frames, names, paths)
+
+
+def _local(sql: str, frames: Mapping[str, Any], names: set[str], paths: Mapping[str, Path]) -> DuckDBPyRelation:
+    connection = duckdb.default_connection()
+    select = the_select(duckdb, connection, sql)
+    if paths:
+        # Names of the journal win over others, and nothing is left behind on the person's connection.
+        defined = ", ".join(f"{name} as (from read_parquet({_text(str(path))}))" for name, path in paths.items())
+        select = f"with {defined}\nselect * from (\n{select}\n)"
+    here = {name: value for name, value in frames.items() if name in names}
+    try:
+        # DuckDB looks for the frames among the variables of the code that calls it: give it a scope with just those.
+        found: DuckDBPyRelation = eval(
+            "__run(__select)", {"__builtins__": {}, "__run": connection.sql, "__select": select, **here}
+        )
+        return found
+    except duckdb.Error as error:
+        raise SqlError(_explained_here(error, frames)) from None
+
+
+def _explained_here(error: Exception, frames: Mapping[str, Any]) -> str:
+    text = explained(error)
+    if "Tables: " in text and frames:
+        return f"{text}; frames here: {_some(sorted(frames))}"
+    return text
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
