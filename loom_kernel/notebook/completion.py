@@ -139,7 +139,7 @@ class Completion:
     def _inputs(self, workflow: str, given: set[str], word: str) -> tuple[str, list[tuple[str, str]]]:
         from loom_kernel.authoring.registry import registry
 
-        key, equals, value = word.partition("=")
+        _, equals, value = word.partition("=")
         if equals:
             if value.startswith("$"):
                 names = [f"${name}" for name in self._session.namespace if not name.startswith("_")]

@@ -213,9 +213,8 @@ class KernelHost:
                 context.run(print, advice(self.tap.reach))
 
         def look(entry: Any = None) -> None:
-            if entry is None or entry.type == "prompt.opened":
-                if run.view.open_prompts:
-                    tasks.add(loop.create_task(ask()))
+            if (entry is None or entry.type == "prompt.opened") and run.view.open_prompts:
+                tasks.add(loop.create_task(ask()))
 
         tasks: set[asyncio.Task[None]] = set()
         unlisten = run.listen(look)
