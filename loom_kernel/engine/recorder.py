@@ -129,7 +129,7 @@ class Recorder:
         busy = self._clock.busy()
         busy.__enter__()
         try:
-            awaitable = self._context.run(self._journal.append, self._lease, batch)
+            awaitable = self._context.copy().run(self._journal.append, self._lease, batch)
             if asyncio.isfuture(awaitable):
                 future: asyncio.Future[list[AppendOutcome]] = awaitable
             else:
@@ -137,7 +137,7 @@ class Recorder:
         except Exception as error:
             future = self._loop.create_future()
             future.set_exception(error)
-        future.add_done_callback(lambda done: self._done(done, waiters, busy), context=self._context)
+        future.add_done_callback(lambda done: self._done(done, waiters, busy), context=self._context.copy())
 
     def _cut(self) -> int:
         """How much of the queue goes in one append; never through the middle of what one commit asked for."""

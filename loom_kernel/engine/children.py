@@ -1,0 +1,196 @@
+"""Child workflows: a run of its own behind one node of its parent."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from loom_kernel import codec
+from loom_kernel import events as ev
+from loom_kernel.authoring.result import RunResult
+from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.engine.calls import Call
+from loom_kernel.engine.endings import Ending
+from loom_kernel.engine.keys import child_run_id
+from loom_kernel.engine.replay import Hit, Live, Record
+from loom_kernel.errors import ChildWorkflowError, StaleLeaseError, WorkflowExit
+from loom_kernel.ids import RunId
+from loom_kernel.journal.abc import Append
+
+if TYPE_CHECKING:
+    from loom_kernel.engine.execution import Execution
+
+MAX_DEPTH = 4
+"""Workflows within workflows, the outermost counted."""
+
+
+async def drive(
+    x: Execution, call: Call, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]
+) -> RunResult[Any]:
+    """The coroutine behind ``ctx.workflow``."""
+    x.gate()
+    found = call.found
+    if isinstance(found, Hit):
+        return await _recorded(x, call, definition, found.record)
+    gives_up = found.gives_up if isinstance(found, Live) else await x.hold(call)
+    with x.at_work(call):
+        if gives_up:
+            x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
+        if x.depth >= MAX_DEPTH:
+            error = ChildWorkflowError(
+                definition.name, "was not started", f"workflows nest at most {MAX_DEPTH} deep (maxDepth exceeded)"
+            )
+            return await _failed(x, call, error, None, 0.0)
+        return await _run(x, call, definition, inputs)
+
+
+async def _run(
+    x: Execution, call: Call, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]
+) -> RunResult[Any]:
+    run_id = await _run_id(x, call)
+    started = ev.NodeStarted(
+        name=call.name,
+        kind="workflow",
+        parents=call.parents.recorded(call.node_id),  # type: ignore[arg-type]
+        args=Raw(call.preview()),
+        where=call.where,
+        code=definition.version,
+        child_run_id=run_id,
+    )
+    # Before any of the child's code: whoever reads the journal can always go from the one to the other.
+    await x.recorder.commit([Append(started, call.node_id, f"{call.node_id}:start:{x.lease.epoch}:1")])
+    call.status = "running"
+    began = x.engine.clock.monotonic()
+    opening = x.loop.create_task(x.engine.open_child(x, call.node_id, run_id, definition, inputs), context=x.engine.context)
+    child: Execution | RunResult[Any] | None = None
+    try:
+        await asyncio.wait({opening})
+        child = opening.result()
+        if not isinstance(child, RunResult):
+            await asyncio.wait({child.result})
+            result = child.result.result()
+        else:
+            result = child
+    except asyncio.CancelledError as cancel:
+        error = x.interruption(call, cancel)
+        await _end_child(x, opening, error)
+        x.settled(call, "cancelled")
+        ending = x.ending
+        if x.recording and not (ending is not None and ending.kind == "paused"):
+            reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "")
+            took = x.engine.clock.monotonic() - began
+            x.recorder.ride(
+                ev.NodeCancelled(reason=reason, duration_s=took), call.node_id, f"{call.node_id}:cancelled:{x.lease.epoch}"
+            )
+        raise error from None
+    except StaleLeaseError as taken:
+        error = ChildWorkflowError(definition.name, "was taken over", str(taken))
+        return await _failed(x, call, error, taken, x.engine.clock.monotonic() - began)
+    took = x.engine.clock.monotonic() - began
+    if result.status in ("paused", "interrupted"):
+        rests = isinstance(child, RunResult) or child.ending is None
+        detail: dict[str, Any] = {} if rests else dict(child.ending.detail)  # type: ignore[union-attr]
+        message = "" if rests else child.ending.message  # type: ignore[union-attr]
+        # The whole family rests; resuming this run resumes the child.
+        x.end(
+            Ending(
+                kind="paused" if result.status == "paused" else "closed",
+                reason=result.reason,
+                message=f"child workflow {definition.name!r}: {message}" if message else "",
+                detail={**detail, "child": run_id, "hint": f"%loom resume {x.run_id} --accept"} if detail else {},
+            )
+        )
+        await x.loop.create_future()  # until the end cancels it
+    if not result.exited and result.status in ("failed", "killed", "cancelled", "blocked"):
+        message = str(result.error) if result.error is not None else (result.reason or "")
+        error = ChildWorkflowError(definition.name, result.status, message)
+        return await _failed(x, call, error, result.error, took)
+    kept = {
+        "run_id": run_id,
+        "status": result.status,
+        "result": result.result,
+        "exited": result.exited,
+        "exit_reason": result.exit_reason,
+    }
+    encoded = codec.encode(kept)
+    if encoded.blobs:
+        await x.engine.journal.put_blobs(encoded.blobs)
+    completed = ev.NodeCompleted(result=Raw(encoded.json), duration_s=took)
+    await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done")])
+    x.settled(call, "completed")
+    return result
+
+
+async def _recorded(
+    x: Execution, call: Call, definition: WorkflowDefinition[..., Any], record: Record
+) -> RunResult[Any]:
+    await x.turns.take(record)
+    if record.status == "failed":
+        assert record.error is not None
+        x.settled(call, "failed")
+        raise codec.decode_error(record.error, step=call.name, namespace=x.engine.namespace())
+    kept = await x.decode(record.result)
+    x.settled(call, "completed")
+    value = kept["result"] if kept["exited"] else definition.restore_output(kept["result"])
+    return RunResult(
+        run_id=kept["run_id"],
+        status=kept["status"],
+        result=value,
+        exited=kept["exited"],
+        exit_reason=kept["exit_reason"],
+    )
+
+
+async def _run_id(x: Execution, call: Call) -> RunId:
+    """The child's id. One that was cancelled cannot go on, so that the next one takes its place."""
+    nth = 0
+    while True:
+        run_id = RunId(child_run_id(x.run_id, call.node_id, nth))
+        if x.history.executions == 0:
+            return run_id
+        summary = await x.engine.journal.get_run(run_id)
+        if summary is None or summary.status not in ("cancelled", "killed"):
+            return run_id
+        nth += 1
+
+
+async def _end_child(x: Execution, opening: asyncio.Task[Any], error: BaseException) -> None:
+    """The parent goes: the child goes first, in the same way."""
+    if not await _uncancelled(opening) or opening.cancelled() or opening.exception() is not None:
+        return
+    child = opening.result()
+    if isinstance(child, RunResult):
+        return
+    ending = x.ending
+    if ending is not None and ending.silent:
+        await _uncancelled(x.loop.create_task(child.close(ending.reason or "closed"), context=x.engine.context))
+        return
+    if ending is not None and ending.kind == "paused":
+        child.end(Ending(kind="paused", reason="stopped", message="stopped with the run that started it"))
+    else:
+        reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "its parent went on without it")
+        child.end(Ending(kind="cancelled", reason=reason))
+    await _uncancelled(child.result)
+
+
+async def _uncancelled(future: asyncio.Future[Any]) -> bool:
+    """Wait although this task is being cancelled."""
+    while not future.done():
+        try:
+            await asyncio.wait({future})
+        except asyncio.CancelledError:
+            continue
+    return True
+
+
+async def _failed(
+    x: Execution, call: Call, error: ChildWorkflowError, cause: BaseException | None, took: float
+) -> RunResult[Any]:
+    error.__cause__ = cause
+    failed = ev.NodeFailed(error=codec.encode_error(error), duration_s=took)
+    await x.recorder.commit([Append(failed, call.node_id, f"{call.node_id}:failed:{x.lease.epoch}")])
+    x.settled(call, "failed")
+    x.raised(error, call.node_id)
+    raise error

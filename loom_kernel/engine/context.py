@@ -1,0 +1,378 @@
+"""The engine's ``Context``: what a body asks for, turned into calls of its execution."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
+from uuid import UUID
+
+from msgspec import Raw
+
+from loom_kernel import codec
+from loom_kernel import events as ev
+from loom_kernel.authoring.context import CancelToken, Context, ExitStatus, in_step
+from loom_kernel.authoring.people import People, Question
+from loom_kernel.authoring.result import RunResult
+from loom_kernel.authoring.source import where
+from loom_kernel.authoring.step import StepCall, StepDefinition
+from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.engine import children, prompts, sleeps, steps
+from loom_kernel.engine.calls import Durable
+from loom_kernel.engine.executor import Work, check_executor
+from loom_kernel.engine.frontier import Branch
+from loom_kernel.engine.keys import identify, identify_content, identify_step
+from loom_kernel.engine.parallel import Parallel, check
+from loom_kernel.engine.steps import Plan
+from loom_kernel.errors import DefinitionError, LoomError
+from loom_kernel.ids import RunId
+from loom_kernel.journal.abc import Append
+from loom_kernel.policies import Retry
+
+if TYPE_CHECKING:
+    from loom_kernel.engine.execution import Execution
+
+T = TypeVar("T")
+
+_TOOL_MAX_INTERVAL_S = 3_600.0
+
+
+class RunContext(Context):
+    """``ctx`` of a body. Thin: it checks what was asked for and names the call; the work is elsewhere in this room."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._x = execution
+        self._ui: People | None = None
+        self._inputs: Any = None
+        self._cwd = Path.cwd()
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task was made in the body's context; it ends with the body."""
+        self._x.tasks.add(task)
+
+    @property
+    def replaying(self) -> bool:
+        """Whether the body is still where it was in an earlier execution; what it prints is not printed again."""
+        return self._x.replaying
+
+    # ------------------------------------------------------------ facts
+
+    @property
+    def inputs(self) -> Any:
+        if self._inputs is None:
+            self._inputs = self._x.definition.inputs_object(self._x.inputs)
+        return self._inputs
+
+    @property
+    def run_id(self) -> RunId:
+        return self._x.run_id
+
+    @property
+    def cwd(self) -> Path:
+        return self._cwd
+
+    @property
+    def cancelled(self) -> CancelToken:
+        return self._x.cancelled
+
+    @property
+    def ui(self) -> People:
+        if self._ui is None:
+            make = self._x.engine.capability("ui", "questions to a person (ctx.ui)")
+            self._ui = make(self._ask)
+        return self._ui
+
+    # ------------------------------------------------------------ durable work
+
+    def _call_step(self, call: StepCall[T]) -> Coroutine[Any, Any, T]:
+        definition, x = call.definition, self._x
+        x.gate()
+        if definition.executor != "thread":
+            check_executor(definition.name, definition.executor, definition.fn)
+        arguments = call.arguments
+        identity = identify_step(definition, arguments, call.args, call.kwargs, x.aliases)
+        made = x.called("step", definition.name, identity.text, call.where)
+        made.preview = lambda: codec.preview(arguments)
+        work = Work(
+            name=definition.name,
+            fn=definition.fn,
+            args=call.args,
+            kwargs=call.kwargs,
+            is_async=definition.is_async,
+            identity=identity,
+            timeout_s=definition.timeout_s,
+            executor=definition.executor,
+            digest=definition.store == "digest",
+        )
+        plan = Plan(
+            work,
+            definition.retry,
+            on_unknown=definition.on_unknown,
+            code=definition.code,
+            limit=(definition.name, definition.limit) if definition.limit is not None else None,
+        )
+        return steps.drive(x, made, plan)
+
+    def tool(
+        self,
+        name: str,
+        args: Any,
+        fn: Callable[..., T | Awaitable[T]],
+        *,
+        failure_mode: Literal["throw", "return"] = "throw",
+        retries_allowed: bool = False,
+        max_attempts: int = 3,
+        interval_s: float = 1.0,
+        backoff_rate: float = 2.0,
+        timeout_s: float | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        x = self._x
+        x.gate()
+        at = where(sys._getframe(1))
+        _check_name("ctx.tool", name)
+        if failure_mode not in ("throw", "return"):
+            raise DefinitionError(f'ctx.tool({name!r}): failure_mode={failure_mode!r} is neither "throw" nor "return"')
+        if not callable(fn):
+            raise DefinitionError(f"ctx.tool({name!r}): fn is a {type(fn).__name__}; a function is needed")
+        _check_timeout(f"ctx.tool({name!r})", timeout_s)
+        retry = Retry()
+        if retries_allowed:
+            try:
+                retry = Retry(
+                    max_attempts=max_attempts,
+                    interval_s=interval_s,
+                    backoff=backoff_rate,
+                    max_interval_s=_TOOL_MAX_INTERVAL_S,
+                    jitter=False,
+                )
+            except ValueError as error:
+                raise DefinitionError(f"ctx.tool({name!r}): {error}") from None
+        returns = failure_mode == "return"
+        codec.encode(args, path=f"args of tool {name!r}", allow_nan=False)
+        identity = identify(name, {"args": args, **({"failure_mode": "return"} if returns else {})})
+        made = x.called("tool", name, identity.text, at)
+        made.preview = lambda: codec.preview(args)
+        takes = _positional(fn)
+        passed = () if takes == 0 else (args,)
+        work = Work(
+            name=name,
+            fn=fn,
+            args=passed,
+            kwargs={},
+            is_async=inspect.iscoroutinefunction(fn),
+            identity=identity,
+            timeout_s=timeout_s,
+            allow_nan=False,
+        )
+        return Durable(
+            steps.drive(x, made, Plan(work, retry, tool=True, returns_failure=returns)), f"tool {name!r}", at
+        )
+
+    def step(
+        self, name: str, fn: Callable[[], T | Awaitable[T]], *, max_attempts: int = 3, schema: Any = None
+    ) -> Coroutine[Any, Any, T]:
+        x = self._x
+        x.gate()
+        at = where(sys._getframe(1))
+        _check_name("ctx.step", name)
+        if not callable(fn):
+            raise DefinitionError(f"ctx.step({name!r}): fn is a {type(fn).__name__}; a function is needed")
+        try:
+            retry = Retry(max_attempts=max_attempts)
+        except ValueError as error:
+            raise DefinitionError(f"ctx.step({name!r}): {error}") from None
+        finish = restore = None
+        if schema is not None:
+            from pydantic import TypeAdapter
+
+            adapter = TypeAdapter(schema)
+            finish = restore = adapter.validate_python
+        made = x.called("inline", name, "", at)
+        work = Work(
+            name=name, fn=fn, args=(), kwargs={}, is_async=inspect.iscoroutinefunction(fn), finish=finish
+        )
+        return Durable(steps.drive(x, made, Plan(work, retry, restore=restore)), f"step {name!r}", at)
+
+    def map(
+        self,
+        step: StepDefinition[..., T],
+        items: Iterable[Any],
+        *,
+        concurrency: int | None = None,
+        executor: str | None = None,
+    ) -> Coroutine[Any, Any, list[T]]:
+        self._x.gate()
+        if not isinstance(step, StepDefinition):
+            raise DefinitionError(f"ctx.map: the first argument is a @step, not a {type(step).__name__}")
+        if executor is not None and executor != step.executor:
+            step = _elsewhere(step, executor)
+        calls = [step(item) for item in items]
+        return self._parallel(calls, concurrency, True, f"ctx.map({step.name})", where(sys._getframe(1)))
+
+    def parallel(
+        self, items: Sequence[Awaitable[Any]], *, concurrency: int | None = None, fail_fast: bool = True
+    ) -> Coroutine[Any, Any, list[Any]]:
+        self._x.gate()
+        return self._parallel(list(items), concurrency, fail_fast, "ctx.parallel", where(sys._getframe(1)))
+
+    def _parallel(
+        self, items: list[Any], concurrency: int | None, fail_fast: bool, what: str, at: str
+    ) -> Coroutine[Any, Any, list[Any]]:
+        check(items, concurrency)
+        here = self._x.branch()
+        # One frontier for all of them, also for those that begin when others have ended already.
+        branches = [Branch(here) for _ in items]
+        return Durable(Parallel(self._x, items, branches, concurrency, fail_fast).run(), what, at)
+
+    def workflow(
+        self, child: WorkflowDefinition[Any, T], *, inputs: dict[str, Any] | None = None, stage_name: str | None = None
+    ) -> Coroutine[Any, Any, RunResult[T]]:
+        x = self._x
+        x.gate()
+        at = where(sys._getframe(1))
+        if not isinstance(child, WorkflowDefinition):
+            raise DefinitionError(
+                f"ctx.workflow takes a @workflow definition, not a {type(child).__name__}; import it and hand it over"
+            )
+        if stage_name is not None:
+            _check_name("ctx.workflow", stage_name)
+        values = child.validate_inputs(inputs or {})
+        identity = identify_content(child.normalized_name, identify(child.name, values, aliases=x.aliases).text)
+        made = x.called("workflow", stage_name or child.normalized_name, identity, at)
+        made.preview = lambda: codec.preview(values)
+        return Durable(children.drive(x, made, child, values), f"workflow {child.name!r}", at)
+
+    def sleep(
+        self, label: str, duration_or_datetime: float | timedelta | datetime, *, correlation_id: str | None = None
+    ) -> Coroutine[Any, Any, None]:
+        x = self._x
+        x.gate()
+        at = where(sys._getframe(1))
+        _check_name("ctx.sleep", label)
+        sleeps.seconds_of(label, duration_or_datetime, 0.0)
+        made = x.called("sleep", label, "", at)
+        return Durable(sleeps.drive(x, made, duration_or_datetime, correlation_id), f"sleep {label!r}", at)
+
+    def _ask(self, question: Question) -> Coroutine[Any, Any, Any]:
+        """How ``ctx.ui`` puts a question: it gets its key now."""
+        x = self._x
+        x.gate()
+        shown, shown_hash = prompts.show(x, question.show)
+        made = x.called("prompt", question.name, "", question.where)
+        return Durable(
+            prompts.drive(x, made, question, shown, shown_hash), f"question {question.name!r}", question.where
+        )
+
+    # ------------------------------------------------------------ recorded values
+
+    def now(self) -> datetime:
+        return cast(datetime, self._recorded("now", lambda: datetime.fromtimestamp(self._x.engine.clock.time(), UTC)))
+
+    def random(self) -> float:
+        return cast(float, self._recorded("random", random.random))
+
+    def uuid4(self) -> UUID:
+        return cast(UUID, self._recorded("uuid4", uuid.uuid4))
+
+    def _recorded(self, kind: str, make: Callable[[], Any]) -> Any:
+        x = self._x
+        x.gate()
+        if in_step.get() is not None:
+            raise LoomError(f"ctx.{kind}() belongs in the workflow's body; inside a step use Python's own")
+        key = x.keys.key(kind, "")
+        known = x.history.values.get(key)
+        if known is not None:
+            return codec.decode_now(bytes(known.value))
+        value = make()
+        x.recorder.ride(ev.ValueRecorded(kind=kind, value=Raw(codec.encode(value).json)), key, key)
+        return value
+
+    def put(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
+        x = self._x
+        x.gate()
+        at = where(sys._getframe(1))
+        _check_name("ctx.put", name)
+        key = x.keys.key("put", name)
+        known = x.history.values.get(key)
+        encoded = codec.encode(value, path=f"the value put as {name!r}") if known is None else None
+
+        async def keep() -> None:
+            x.gate()
+            if encoded is None:
+                assert known is not None
+                x.kept[name] = await x.decode(known.value)
+                return
+            if encoded.blobs:
+                await x.engine.journal.put_blobs(encoded.blobs)
+            event = ev.ValueRecorded(kind="put", name=name, value=Raw(encoded.json))
+            await x.recorder.commit([Append(event, key, key)])
+            x.kept[name] = value
+
+        return Durable(keep(), f"put {name!r}", at)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self._x.kept.get(name, default)
+
+    # ------------------------------------------------------------ output and ending
+
+    def report(self, line: str) -> None:
+        self._x.gate()
+        self._x.report(line if isinstance(line, str) else str(line))
+
+    def exit(
+        self,
+        status: ExitStatus = "completed",
+        *,
+        reason: str | None = None,
+        outputs: dict[str, Any] | None = None,
+        resumable: bool = False,
+    ) -> NoReturn:
+        self._x.exit(status, reason, outputs, resumable)
+
+
+def _check_name(what: str, name: Any) -> None:
+    if not isinstance(name, str) or not name.strip() or "\n" in name or "#" in name:
+        raise DefinitionError(f"{what}({name!r}): the name is a text of one line without #")
+
+
+def _check_timeout(what: str, timeout_s: Any) -> None:
+    if timeout_s is None:
+        return
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < float("inf"):
+        raise DefinitionError(f"{what}: timeout_s={timeout_s!r}: seconds above zero are needed")
+
+
+def _positional(fn: Callable[..., Any]) -> int:
+    """How many positional arguments a callback takes."""
+    try:
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(fn).parameters
+    except (TypeError, ValueError):
+        return 1  # a built-in that does not say
+    kinds = [p.kind for p in parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return 1
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+
+
+def _elsewhere(step: StepDefinition[..., T], executor: str) -> StepDefinition[..., T]:
+    """The same step, run in another place."""
+    return StepDefinition(
+        step.fn,
+        name=step.name,
+        retry=step.retry,
+        timeout_s=step.timeout_s,
+        executor=executor,
+        cache=step.cache,
+        ignore=step.ignore,
+        key=step.key,
+        mutates=step.mutates,
+        on_unknown=step.on_unknown,
+        store=step.store,
+        limit=step.limit,
+    )

@@ -1,0 +1,464 @@
+"""The engine: starts and resumes runs, hears what others post to them, keeps their leases, and lets them go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from loom_kernel import codec, events
+from loom_kernel.authoring.context import current, in_step
+from loom_kernel.authoring.registry import workflow_names_equal
+from loom_kernel.authoring.result import RunResult
+from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.clock import Clock
+from loom_kernel.codec import Blob
+from loom_kernel.engine import output
+from loom_kernel.engine.execution import Execution, Listener
+from loom_kernel.engine.executor import Executor
+from loom_kernel.engine.replay import History
+from loom_kernel.engine.watchdog import Watchdog
+from loom_kernel.errors import (
+    InputError,
+    JournalError,
+    LoomError,
+    ResumeError,
+    StaleLeaseError,
+    StorageUnavailableError,
+    UnknownClassError,
+    UnknownRunError,
+)
+from loom_kernel.events import RunCreated
+from loom_kernel.ids import Ids, RunId
+from loom_kernel.journal.abc import Holder, LeaseAcquired, LeaseHeld, RunJournal, RunSummary, Subscription
+
+log = logging.getLogger("loom_kernel.engine")
+
+RENEW_S = 5.0
+"""How often leases are renewed."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Engine:
+    """Executes runs on the loop that it is first used on.
+
+    Args:
+        journal: where they are recorded.
+        holder: who this process is.
+        clock: for waits and durations.
+        ids: makes run ids.
+        capabilities: what bodies may ask for beyond the engine, by name: ``ui`` (a function from ``ask`` to ``People``),
+            ``shown`` (a function from what a question shows to its parts and hash), ``namespace`` (a function to the
+            notebook's names, where exception classes are found).
+    """
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        *,
+        holder: Holder,
+        clock: Clock,
+        ids: Ids,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.journal, self.holder, self.clock, self.ids = journal, holder, clock, ids
+        self.capabilities = dict(capabilities or {})
+        self.executions: dict[str, Execution] = {}
+        self.executor = Executor()
+        self.context = contextvars.copy_context()
+        # Whatever is made in here belongs to no run.
+        self.context.run(current.set, None)
+        self.context.run(in_step.set, None)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._subscription: Subscription | None = None
+        self._listener: asyncio.Task[None] | None = None
+        self._renewer: asyncio.Task[None] | None = None
+        self._watchdog: Watchdog | None = None
+        self._limits: dict[str, tuple[int, asyncio.Semaphore]] = {}
+        self._opening = 0
+        self._heard: set[str] = set()  # runs that something was posted to while they were being opened
+        self._closed = False
+
+    # ------------------------------------------------------------ starting
+
+    async def start(
+        self,
+        definition: WorkflowDefinition[..., Any],
+        inputs: Mapping[str, Any],
+        created: RunCreated,
+        *,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+    ) -> Execution:
+        """Start a run; it is durable when this returns.
+
+        Args:
+            definition: its body.
+            inputs: the values; checked here.
+            created: its first event. Where ``inputs`` is left at its default, the values are encoded here.
+            run_id: its id; a new one otherwise.
+            listener: hears every event, from the first.
+
+        Raises:
+            InputError: everything that is wrong with the inputs.
+            ResumeError: a run of that id is held by somebody else, or is there already.
+            StorageUnavailableError: it could not be written.
+        """
+        self._open()
+        values = definition.validate_inputs(inputs)
+        created = await self._complete(definition, values, created)
+        new_id = RunId(run_id) if run_id is not None else self.ids.run_id()
+        with self._watching():
+            acquired = await self.journal.start_run(new_id, created, self.holder)
+            if isinstance(acquired, LeaseHeld):
+                raise ResumeError(held(new_id, acquired))
+            history = History.of(acquired.entries)
+            if history.executions or history.over:
+                await self.journal.release(acquired.lease)
+                raise ResumeError(f"run {new_id} is there already; resume it")
+            return self._begin(Execution(self, definition, values, acquired, history, listener=listener))
+
+    async def resume(
+        self,
+        run_id: str,
+        definition: WorkflowDefinition[..., Any],
+        *,
+        accept: bool = False,
+        take: bool = False,
+        by: str = "",
+        secrets: Mapping[str, Any] | None = None,
+        listener: Listener | None = None,
+    ) -> Execution:
+        """Go on with a run: its body runs again from the top, and what is recorded is not done again.
+
+        Args:
+            accept: run calls that the record does not have as they are called now, instead of pausing before them.
+            take: take it from a worker that is alive.
+            by: who asked for it.
+            secrets: the secret inputs, which are not stored.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ResumeError: it cannot go on; the sentence says why and what can be done.
+        """
+        self._open()
+        run = RunId(run_id)
+        summary = await self.journal.get_run(run)
+        if summary is None:
+            raise UnknownRunError(run_id)
+        if run_id in self.executions:
+            raise ResumeError(f"run {run_id} is running here already")
+        self._check(summary, definition)
+        with self._watching():
+            acquired = await self.journal.acquire(run, self.holder)
+            if isinstance(acquired, LeaseHeld) and take:
+                acquired = await self.journal.takeover(run, self.holder, acquired.holder.id)
+            if isinstance(acquired, LeaseHeld):
+                raise ResumeError(held(run_id, acquired))
+            try:
+                history = History.of(acquired.entries)
+                reason = why_not(run_id, history.status, history.resumable)
+                if reason:
+                    raise ResumeError(reason)
+                values = await self._restore(run_id, definition, history, secrets)
+            except BaseException:
+                with contextlib.suppress(JournalError):
+                    await self.journal.release(acquired.lease)
+                raise
+            return self._begin(
+                Execution(self, definition, values, acquired, history, accept=accept, by=by, listener=listener)
+            )
+
+    async def open_child(
+        self,
+        parent: Execution,
+        node_id: str,
+        run_id: RunId,
+        definition: WorkflowDefinition[..., Any],
+        values: dict[str, Any],
+    ) -> Execution | RunResult[Any]:
+        """Start or go on with the run behind a parent's node; its result at once, where it has ended already.
+
+        Raises:
+            ResumeError: somebody else holds it.
+        """
+        head = parent.history.created
+        created = RunCreated(
+            workflow=definition.name,
+            parent_run_id=parent.run_id,
+            parent_node_id=node_id,
+            root_run_id=(head.root_run_id if head is not None else None) or parent.run_id,
+            tags=list(head.tags) if head is not None else [],
+            notebook=head.notebook if head is not None else None,
+        )
+        created = await self._complete(definition, values, created)
+        with self._watching():
+            acquired = await self.journal.start_run(run_id, created, self.holder)
+            if isinstance(acquired, LeaseHeld):
+                raise ResumeError(held(run_id, acquired))
+            history = History.of(acquired.entries)
+            ended = history.ended
+            if ended is not None and (ended.exited or not ended.resumable):
+                await self.journal.release(acquired.lease)
+                return await self._result(run_id, definition, ended)
+            child = Execution(
+                self, definition, values, acquired, history, accept=parent.accept, depth=parent.depth + 1
+            )
+            return self._begin(child)
+
+    async def _result(
+        self, run_id: RunId, definition: WorkflowDefinition[..., Any], ended: events.RunEnded
+    ) -> RunResult[Any]:
+        value = await codec.decode(bytes(ended.result), self.journal.get_blob, namespace=self.namespace())
+        error = None
+        if ended.error is not None:
+            error = codec.decode_error(ended.error, step=definition.name, namespace=self.namespace())
+        return RunResult(
+            run_id=run_id,
+            status=ended.status,
+            result=value if ended.exited else definition.restore_output(value),
+            error=error,
+            exited=ended.exited,
+            exit_reason=ended.reason if ended.exited else None,
+            reason=None if ended.exited else ended.reason,
+        )
+
+    def _begin(self, execution: Execution) -> Execution:
+        self.executions[execution.run_id] = execution
+        if self._watchdog is None:
+            self._watchdog = Watchdog(asyncio.get_running_loop(), self._blocked)
+        output.refresh()
+        execution.begin()
+        if execution.run_id in self._heard:
+            execution.fetch()
+        return execution
+
+    def forget(self, execution: Execution) -> None:
+        """The execution rests."""
+        if self.executions.get(execution.run_id) is execution:
+            del self.executions[execution.run_id]
+        if not self.executions and self._watchdog is not None:
+            self._watchdog.stop()
+            self._watchdog = None
+
+    async def _complete(
+        self, definition: WorkflowDefinition[..., Any], values: dict[str, Any], created: RunCreated
+    ) -> RunCreated:
+        if bytes(created.inputs) == b"{}" and values:
+            raw, blobs = encode_inputs(definition, values)
+            if blobs:
+                await self.journal.put_blobs(blobs)
+            created = msgspec.structs.replace(created, inputs=raw)
+        return msgspec.structs.replace(
+            created,
+            definition_version=created.definition_version or definition.version,
+            description=created.description or definition.description,
+            source=created.source or definition.source,
+            secret_inputs=created.secret_inputs or sorted(definition.secret_inputs),
+        )
+
+    async def _restore(
+        self,
+        run_id: str,
+        definition: WorkflowDefinition[..., Any],
+        history: History,
+        secrets: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        created = history.created
+        assert created is not None, "a run begins with run.created"
+        given = dict(secrets or {})
+        missing = [name for name in created.secret_inputs if name in definition.secret_inputs and name not in given]
+        if missing:
+            names = ", ".join(missing)
+            raise ResumeError(
+                f"run {run_id} was started with the secret input {names}, which is not stored. "
+                f"Give it again: resume({run_id!r}, secrets={{{missing[0]!r}: ...}})"
+            )
+        try:
+            stored = await codec.decode(bytes(created.inputs), self.journal.get_blob, namespace=self.namespace())
+            return definition.restore_inputs(stored, given)
+        except (InputError, UnknownClassError) as error:
+            raise ResumeError(f"run {run_id} cannot go on with its recorded inputs: {error}") from error
+
+    def _check(self, summary: RunSummary, definition: WorkflowDefinition[..., Any]) -> None:
+        header = summary.header
+        if header.parent_run_id is not None:
+            raise ResumeError(
+                f"run {summary.run_id} is a child of run {header.root_run_id or header.parent_run_id}; "
+                f"resume that one: `%loom resume {header.root_run_id or header.parent_run_id}`"
+            )
+        if not workflow_names_equal(header.workflow, definition.name):
+            raise ResumeError(
+                f"run {summary.run_id} is a run of {header.workflow!r}; it cannot go on as {definition.name!r}"
+            )
+        reason = why_not(summary.run_id, summary.status, summary.resumable)
+        if reason:
+            raise ResumeError(reason)
+
+    # ------------------------------------------------------------ for executions
+
+    def capability(self, name: str, what: str) -> Any:
+        """Something that was plugged in.
+
+        Raises:
+            LoomError: it was not.
+        """
+        found = self.capabilities.get(name)
+        if found is None:
+            raise LoomError(f"{what} is not available where this run is executed")
+        return found
+
+    def namespace(self) -> Mapping[str, Any] | None:
+        """Where classes of a notebook are found."""
+        make = self.capabilities.get("namespace")
+        return make() if make is not None else None
+
+    def limit(self, name: str, limit: int) -> asyncio.Semaphore:
+        """How many calls of a step run at once, over all runs."""
+        known = self._limits.get(name)
+        if known is None or known[0] != limit:
+            known = self._limits[name] = (limit, asyncio.Semaphore(limit))
+        return known[1]
+
+    # ------------------------------------------------------------ what others post
+
+    def _open(self) -> None:
+        if self._closed:
+            raise StorageUnavailableError("the engine of this process is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        self._loop = loop
+        _adopt_tasks(loop)
+        output.install()
+        self._subscription = self.journal.subscribe(types=events.POSTS)
+        self._listener = loop.create_task(self._listen(self._subscription), context=self.context)
+        self._renewer = loop.create_task(self._renew(), context=self.context)
+
+    async def _listen(self, subscription: Subscription) -> None:
+        try:
+            async for notices in subscription:
+                for run_id in {notice.run_id for notice in notices}:
+                    execution = self.executions.get(run_id)
+                    if execution is not None:
+                        execution.fetch()
+                    elif self._opening:
+                        self._heard.add(run_id)
+        except JournalError as error:
+            log.warning("what others post to runs is not heard any more: %s", error)
+
+    @contextlib.contextmanager
+    def _watching(self) -> Any:
+        """While a run is being opened, what is posted to it is remembered."""
+        self._opening += 1
+        try:
+            yield
+        finally:
+            self._opening -= 1
+            if not self._opening:
+                self._heard.clear()
+
+    async def _renew(self) -> None:
+        while True:
+            # Real time: a virtual clock would jump from one renewal to the next for ever.
+            await asyncio.sleep(RENEW_S)
+            for execution in list(self.executions.values()):
+                try:
+                    await self.journal.renew(execution.lease)
+                except StaleLeaseError as error:
+                    execution.lost(error)
+                except JournalError as error:
+                    log.debug("the lease of run %s was not renewed: %s", execution.run_id, error)
+
+    def _blocked(self, task: asyncio.Task[Any] | None, text: str) -> None:
+        if task is None:
+            return
+        for execution in self.executions.values():
+            if task in execution.tasks:
+                execution.warn(text)
+                return
+
+    # ------------------------------------------------------------ the end
+
+    async def close(self) -> None:
+        """Stop owning runs: their tasks are cancelled, their leases given back, nothing is appended. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        roots = [execution for execution in self.executions.values() if execution.depth == 1]
+        if roots:
+            await asyncio.wait([asyncio.ensure_future(execution.close("closed")) for execution in roots])
+        if self._loop is not None:
+            output.uninstall()
+        for task in (self._listener, self._renewer):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+        if self._subscription is not None:
+            self._subscription.close()
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        self.executor.close()
+
+
+def encode_inputs(definition: WorkflowDefinition[..., Any], values: Mapping[str, Any]) -> tuple[Raw, tuple[Blob, ...]]:
+    """Inputs as ``run.created`` keeps them; secret ones as digests.
+
+    Raises:
+        ValueNotStorableError: names the input.
+    """
+    secret = definition.secret_inputs
+    kept = {
+        name: codec.digest(value) if name in secret and value is not None else value for name, value in values.items()
+    }
+    encoded = codec.encode(kept, path="inputs", allow_nan=False)
+    return Raw(encoded.json), encoded.blobs
+
+
+def why_not(run_id: str, status: str, resumable: bool) -> str:
+    """Why a run of that stored status cannot be resumed; empty when it can. The one rule for all who ask."""
+    if status in ("completed", "skipped"):
+        return f"run {run_id} is {status}; there is nothing left to do. Start a new one, or rerun it."
+    if status in ("cancelled", "killed"):
+        return f"run {run_id} was {status}, which is final. Start a new one, or rerun it."
+    if status in ("failed", "blocked") and not resumable:
+        return f"run {run_id} {'failed' if status == 'failed' else 'is blocked'} for good: its body chose so with ctx.exit. Start a new one."
+    return ""
+
+
+def held(run_id: str, lease: LeaseHeld) -> str:
+    """Who has the run."""
+    holder = lease.holder
+    who = holder.label or holder.kind
+    host = f" on {holder.host}" if holder.host else ""
+    return (
+        f"run {run_id} is being executed by {who} (pid {holder.pid}{host}). Stop it there, or take it: "
+        f"`%loom resume {run_id} --take`"
+    )
+
+
+def _adopt_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """Let every task that is made in a body's context be known to its run, so that it ends with it."""
+    before = loop.get_task_factory()
+    if getattr(before, "adopts", False):
+        return
+
+    def factory(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
+        task = before(loop, coro, **options) if before is not None else asyncio.Task(coro, loop=loop, **options)
+        context = options.get("context")
+        owner = current.get() if context is None else context.get(current)
+        if owner is not None:
+            adopt = getattr(owner, "adopt", None)
+            if adopt is not None:
+                adopt(task)
+        return task
+
+    factory.adopts = True  # type: ignore[attr-defined]
+    loop.set_task_factory(factory)

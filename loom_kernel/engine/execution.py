@@ -1,0 +1,664 @@
+"""One execution of a run: from taking the lease to coming to rest.
+
+The body runs in a task of its own; a supervisor waits for the first thing that ends the execution, cancels what is still
+open, and writes the one last event. Nothing is appended after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import logging
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from loom_kernel import codec
+from loom_kernel import events as ev
+from loom_kernel.authoring.context import CancelToken, current
+from loom_kernel.authoring.result import RunResult
+from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.codec import Blob
+from loom_kernel.engine.calls import Call
+from loom_kernel.engine.endings import Ending
+from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
+from loom_kernel.engine.keys import Occurrences
+from loom_kernel.engine.output import LiveHandle
+from loom_kernel.engine.recorder import Recorder
+from loom_kernel.engine.replay import Facts, HeldCall, History, Lookup, Pause, Release, decide, wakes
+from loom_kernel.engine.steps import LOG_S, ride_lines
+from loom_kernel.engine.turns import Turns
+from loom_kernel.errors import DefinitionError, JournalError, ValueNotStorableError, WorkflowExit
+from loom_kernel.ids import RunId
+from loom_kernel.journal.abc import Append, JournalEntry, LeaseAcquired
+
+if TYPE_CHECKING:
+    from loom_kernel.engine.engine import Engine
+
+log = logging.getLogger("loom_kernel.engine")
+
+CANCEL_PATIENCE_S = 5.0
+"""How long a body may take to clean up after it was cancelled, before it is cancelled once more, and then left alone."""
+
+EXIT_PATIENCE_S = 5.0
+"""How long a body may go on after ``ctx.exit`` without making a durable call."""
+
+QUIET_S = 0.02
+"""A body that made no durable call for this long is looked at: does it wait for a decision?"""
+
+MAX_OPEN = 10_000
+"""Calls at work at once; more wait."""
+
+_PLACE: ContextVar[tuple[Branch, int]] = ContextVar("loom_branch")
+"""The branch of the current task, and the task that it belongs to: a task made since then begins one of its own."""
+
+Listener = Callable[[JournalEntry], None]
+
+
+class Execution:
+    """A run that this process executes. Made by :meth:`Engine.start` and :meth:`Engine.resume`.
+
+    Attributes:
+        run_id: the run.
+        definition: what is executed, to its end, whatever is defined under its name meanwhile.
+        result: set when the run rests, ended or paused. It never raises for the run's outcome, only
+            ``StaleLeaseError`` and ``StorageUnavailableError`` when the run could not go on here.
+        entries: the run's events so far, in order.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        definition: WorkflowDefinition[..., Any],
+        inputs: dict[str, Any],
+        acquired: LeaseAcquired,
+        history: History,
+        *,
+        accept: bool = False,
+        depth: int = 1,
+        by: str = "",
+        listener: Listener | None = None,
+    ) -> None:
+        from loom_kernel.engine.context import RunContext
+
+        self.engine, self.definition, self.inputs, self.depth, self.accept = engine, definition, inputs, depth, accept
+        self.run_id = RunId(acquired.lease.run_id)
+        self.lease = acquired.lease
+        self.history = history
+        self._by = by
+        self._loop = asyncio.get_running_loop()
+        self.result: asyncio.Future[RunResult[Any]] = self._loop.create_future()
+
+        self.entries: list[JournalEntry] = []
+        self._seq = 0
+        self._ahead: dict[int, JournalEntry] = {}
+        self._listeners: list[Listener] = [listener] if listener is not None else []
+        self._fetching = self._fetch_again = False
+
+        self.lookup = Lookup(history, accept=accept)
+        self.turns = Turns(self.lookup)
+        self.keys = Occurrences()
+        self.tracker = GraphFrontierTracker()
+        self.calls: list[Call] = []
+        self.aliases: dict[str, str] = {}
+        self.kept: dict[str, Any] = {}
+        self.early = dict(history.early)
+        self.cancelled = CancelToken()
+        self.recorder = Recorder(
+            engine.journal,
+            self.lease,
+            clock=engine.clock,
+            context=engine.context,
+            on_entries=self._take,
+            on_fault=self._fault,
+        )
+
+        self.live: dict[str, asyncio.Task[Any] | None] = {}  # calls at work, by whom
+        self._waits: set[str] = set()  # those of them that only wait: questions, sleeps
+        self._interrupted: set[str] = set()  # those that ctx.exit ends
+        self._room: list[asyncio.Future[None]] = []
+        self.prompts: dict[str, tuple[str, int, asyncio.Future[ev.PromptAnswered]]] = {}
+        self.sleeps: dict[str, tuple[str | None, asyncio.Future[None]]] = {}
+        self._held: dict[str, tuple[HeldCall, Call, asyncio.Future[tuple[str, ...]]]] = {}
+        self._moves = 0
+        self._looked_at = -1
+        self._look: asyncio.TimerHandle | None = None
+        self._went_live = False
+        self._reports: dict[str, int] = {}
+        self._raised: OrderedDict[int, tuple[BaseException, str]] = OrderedDict()
+
+        self._ending: Ending | None = None
+        self._ended = self._loop.create_future()
+        self._exit: Ending | None = None
+        self._exit_blobs: tuple[Blob, ...] = ()
+        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
+        self.context = RunContext(self)
+        self._supervisor: asyncio.Task[None] | None = None
+        self._take(acquired.entries)
+
+    # ------------------------------------------------------------ reading along
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that all of it runs on."""
+        return self._loop
+
+    max_open = MAX_OPEN
+
+    def on_output(self, handle: LiveHandle) -> None:
+        """A step printed or said how far it is: write it, after a moment in which more may come."""
+        self._loop.call_later(LOG_S, self._write_output, handle)
+
+    def _write_output(self, handle: LiveHandle) -> None:
+        node_id = handle.node_id or ""
+        if node_id not in self.live or not self.recording:
+            return  # the step wrote the rest itself when it ended
+        lines, progress = handle.take()
+        ride_lines(self, node_id, handle.attempt, lines)
+        if progress is not None:
+            self.recorder.ride(ev.NodeProgressed(done=progress[0], total=progress[1]), node_id)
+
+    async def decode(self, raw: Raw) -> Any:
+        """A value of the journal."""
+        data = bytes(raw)
+        if b'"$loom"' not in data:
+            return codec.decode_now(data)
+        return await codec.decode(data, self.engine.journal.get_blob, namespace=self.engine.namespace())
+
+    def listen(self, fn: Listener) -> Callable[[], None]:
+        """Call ``fn`` for every event, history first, in order, on the loop thread. Returns what ends it."""
+        for entry in self.entries:
+            fn(entry)
+        self._listeners.append(fn)
+
+        def unlisten() -> None:
+            with contextlib.suppress(ValueError):
+                self._listeners.remove(fn)
+
+        return unlisten
+
+    def _take(self, entries: list[JournalEntry]) -> None:
+        """Put entries in order: ours come from commits, those of others from reading."""
+        for entry in entries:
+            if entry.seq == self._seq + 1:
+                self._push(entry)
+            elif entry.seq > self._seq:
+                self._ahead[entry.seq] = entry
+        while self._ahead and (following := self._ahead.pop(self._seq + 1, None)) is not None:
+            self._push(following)
+        if self._ahead:
+            self._ahead = {seq: entry for seq, entry in self._ahead.items() if seq > self._seq}
+            if self._ahead:
+                self.fetch()
+
+    def _push(self, entry: JournalEntry) -> None:
+        self._seq = entry.seq
+        self.entries.append(entry)
+        for listener in tuple(self._listeners):
+            try:
+                listener(entry)
+            except Exception:
+                log.exception("a listener of run %s failed", self.run_id)
+        if entry.type in ev.POSTS and self._supervisor is not None:
+            self._posted(entry)
+
+    def fetch(self) -> None:
+        """Read what others appended."""
+        if self._fetching:
+            self._fetch_again = True
+            return
+        self._fetching = True
+        self._loop.create_task(self._fetch(), context=self.engine.context)
+
+    async def _fetch(self) -> None:
+        try:
+            while True:
+                self._fetch_again = False
+                async for entry in self.engine.journal.read(self.run_id, self._seq + 1):
+                    self._take([entry])
+                if not self._fetch_again or self.over:
+                    return
+        except JournalError as error:
+            log.debug("run %s could not be read: %s", self.run_id, error)
+        finally:
+            self._fetching = False
+
+    def _posted(self, entry: JournalEntry) -> None:
+        event, node_id = entry.event, entry.node_id or ""
+        match event:
+            case ev.PromptAnswered(generation=generation):
+                waiting = self.prompts.get(node_id)
+                if waiting is not None and waiting[1] == generation and not waiting[2].done():
+                    waiting[2].set_result(event)
+            case ev.AnswerKept(prompt=prompt):
+                self.early.setdefault(prompt, event)
+                # It was given before the question opened, and only heard of now.
+                for name, generation, future in self.prompts.values():
+                    if name == prompt and generation == 1 and not future.done():
+                        future.set_result(ev.PromptAnswered(generation=1, value=event.value, by=event.by))
+            case ev.WakeRequested(correlation_ids=ids):
+                for correlation_id, future in self.sleeps.values():
+                    if wakes(ids, correlation_id) and not future.done():
+                        future.set_result(None)
+            case ev.CancelRequested():
+                self.end(cancelled(event))
+            case ev.StopRequested(by=by):
+                self.end(Ending(kind="paused", reason="stopped", message=f"stopped by {by}" if by else ""))
+
+    # ------------------------------------------------------------ the life of it
+
+    def begin(self) -> None:
+        """Start the body; the history was listened to."""
+        self._supervisor = self._loop.create_task(
+            self._supervise(), name=f"loom run {self.run_id}", context=self.engine.context
+        )
+
+    async def _supervise(self) -> None:
+        try:
+            self.recorder.ride(
+                ev.RunStarted(
+                    worker=self.lease.holder_id,
+                    resumed=self.history.executions > 0,
+                    definition_version=self.definition.version,
+                    by=self._by,
+                ),
+                key=f"started:{self.lease.epoch}",
+            )
+            if self.history.cancel is not None:
+                self.end(cancelled(self.history.cancel))
+            else:
+                context = self.engine.context.copy()
+                context.run(current.set, self.context)
+                self._loop.create_task(self._body(), name=f"loom body {self.run_id}", context=context)
+            await self._ended
+            assert self._ending is not None
+            await self._quiet(self._ending)
+            await self._rest(self._ending)
+        except BaseException as error:
+            self._lost(error)
+            if not isinstance(error, Exception):
+                raise
+            log.exception("run %s could not be brought to rest", self.run_id)
+
+    async def _body(self) -> None:
+        error: BaseException | None = None
+        value: Any = None
+        self.start_branch(self.tracker.root)
+        try:
+            value = await self.definition.call(self.context, self.inputs)
+        except BaseException as raised:  # a body may raise SystemExit; it must not end the loop of all runs
+            error = raised
+        if self._ending is not None:
+            return
+        if self._exit is not None:
+            self.end(self._exit)
+            return
+        if error is None:
+            try:
+                value = self.definition.check_output(value)
+                encoded = codec.encode(value, path="output", allow_nan=False)
+                if encoded.blobs:
+                    await self.engine.journal.put_blobs(encoded.blobs)
+            except JournalError as trouble:
+                self._fault(trouble)
+                return
+            except Exception as raised:
+                error = raised
+            else:
+                self.end(Ending(kind="completed", value=value, result=Raw(encoded.json)))
+                return
+        self.end(
+            Ending(
+                kind="failed",
+                error=error,
+                record=codec.encode_error(error),
+                failed_node_id=self._node_of(error),
+                resumable=True,
+            )
+        )
+
+    def end(self, ending: Ending) -> bool:
+        """Bring the execution to rest in this way, unless another came first. Returns whether this one counts."""
+        if self._ending is not None:
+            return False
+        self._ending = ending
+        self._ended.set_result(None)
+        if ending.kind not in ("completed", "failed"):
+            self.cancelled.set(ending.reason or ending.kind)
+        return True
+
+    @property
+    def ending(self) -> Ending | None:
+        """How it is coming to rest, once that is decided."""
+        return self._ending
+
+    @property
+    def over(self) -> bool:
+        """It rests."""
+        return self.result.done()
+
+    @property
+    def recording(self) -> bool:
+        """Whether what happens to calls is still written."""
+        return self._ending is None or not self._ending.silent
+
+    @property
+    def replaying(self) -> bool:
+        """Whether what the body does now, it did in an earlier execution already."""
+        return not self._went_live and not self.lookup.exhausted
+
+    async def _quiet(self, ending: Ending) -> None:
+        """Cancel the body's open tasks and wait for them."""
+        end_at = self._loop.time() + 2 * CANCEL_PATIENCE_S
+        while tasks := [task for task in self.tasks if not task.done()]:
+            for task in tasks:
+                task.cancel(ending.reason or ending.kind)
+            left = end_at - self._loop.time()
+            if left <= 0:
+                log.warning("run %s: %d tasks of its body do not end; they are left alone", self.run_id, len(tasks))
+                break
+            await asyncio.wait(tasks, timeout=min(left, CANCEL_PATIENCE_S))
+        for task in self.tasks:
+            if task.done() and not task.cancelled():
+                task.exception()  # looked at, so that nobody complains that it was never retrieved
+        if self._look is not None:
+            self._look.cancel()
+
+    async def _rest(self, ending: Ending) -> None:
+        if ending.kind == "lost":
+            self._lost(ending.error)
+            return
+        if ending.kind == "closed":
+            self.recorder.close()
+            await self._release()
+            self._set_result(RunResult(run_id=self.run_id, status="interrupted", reason=ending.reason, stages=self._stages()))
+            return
+        reached_its_end = ending.kind in ("completed", "exit")
+        if reached_its_end:
+            self._note_passed(self.tracker.root)
+        event = ending.event(self.lookup.drift() if reached_its_end else [])
+        last = Append(event, None, f"{'ended' if ending.final else 'paused'}:{self.lease.epoch}")
+        try:
+            if ending.kind == "exit" and self._exit_blobs:
+                await self.engine.journal.put_blobs(self._exit_blobs)
+            await self.recorder.commit([last])
+        except JournalError as trouble:
+            self._lost(trouble)
+            return
+        self.recorder.close()
+        await self._release()
+        status = ending.status or ending.kind
+        self._set_result(
+            RunResult(
+                run_id=self.run_id,
+                status=status,
+                result=ending.value,
+                error=ending.error,
+                exited=ending.kind == "exit",
+                exit_reason=ending.reason if ending.kind == "exit" else None,
+                reason=None if ending.kind == "exit" else ending.reason,
+                stages=self._stages(),
+            )
+        )
+
+    async def _release(self) -> None:
+        try:
+            await self.engine.journal.release(self.lease)
+        except JournalError as error:
+            log.debug("the lease of run %s was not given back: %s", self.run_id, error)
+
+    def _lost(self, error: BaseException | None) -> None:
+        """The run is not ours any more, or cannot be written: stop without a word in the journal."""
+        self.recorder.close()
+        self.engine.forget(self)
+        if not self.result.done():
+            self.result.set_exception(error or RuntimeError("the run was lost"))
+            self.result.exception()
+
+    def _set_result(self, result: RunResult[Any]) -> None:
+        self.engine.forget(self)
+        if not self.result.done():
+            self.result.set_result(result)
+
+    def _stages(self) -> tuple[dict[str, Any], ...]:
+        return tuple({"name": call.name, "kind": call.kind, "status": call.status} for call in self.calls)
+
+    def _fault(self, error: BaseException) -> None:
+        """Writing failed: nothing that happens from here on could be kept, so nothing more is done."""
+        self.end(Ending(kind="lost", error=error, reason=str(error)))
+
+    def lost(self, error: BaseException) -> None:
+        """Somebody else has the run now."""
+        self._fault(error)
+
+    async def close(self, reason: str = "closed") -> None:
+        """Stop owning the run; it can be resumed by anybody. Appends nothing."""
+        self.end(Ending(kind="closed", reason=reason))
+        if self._supervisor is not None:
+            await asyncio.wait({self._supervisor})
+
+    # ------------------------------------------------------------ calls
+
+    def gate(self) -> None:
+        """No durable call begins once the run is ending.
+
+        Raises:
+            WorkflowExit: the body chose its end; every call says it again.
+            asyncio.CancelledError: the run has ended otherwise.
+        """
+        if self._ending is not None:
+            raise asyncio.CancelledError("the run has ended")
+        if self._exit is not None:
+            raise WorkflowExit
+
+    def called(self, kind: str, name: str, identity: str, where: str) -> Call:
+        """A durable call was made: give it its key and its parents, and look it up."""
+        self.gate()
+        branch = self.branch()
+        node_id = self.keys.key(kind, name, identity)
+        found = self.lookup.ask(node_id, kind, name)
+        parents = self.tracker.on_spawn(node_id, branch)  # type: ignore[arg-type]
+        if branch.failures:
+            self._note_passed(branch)
+        call = Call(node_id, kind, name, where, found, parents, branch)
+        self.calls.append(call)
+        self.moved()
+        return call
+
+    def _note_passed(self, branch: Branch) -> None:
+        for node_id in branch.passed():
+            self.recorder.ride(ev.NodeFailurePassed(), node_id, f"{node_id}:passed:{self.lease.epoch}")
+
+    def branch(self) -> Branch:
+        """The branch that the current call belongs to: the task, once it makes durable calls of its own."""
+        branch, owner = _PLACE.get((self.tracker.root, 0))
+        try:
+            here = id(asyncio.current_task())
+        except RuntimeError:  # a thread that carries the run's context
+            return branch
+        if owner != here:
+            branch = Branch(branch)
+            _PLACE.set((branch, here))
+        return branch
+
+    def start_branch(self, branch: Branch) -> None:
+        """Let the current task be that branch."""
+        _PLACE.set((branch, id(asyncio.current_task())))
+
+    def settled(self, call: Call, status: str) -> None:
+        """The call is done; what is called from now on comes after it."""
+        call.status = status
+        self.tracker.on_settle(call.node_id, _PLACE.get((call.branch, 0))[0])  # type: ignore[arg-type]
+        self.moved()
+
+    @contextlib.contextmanager
+    def at_work(self, call: Call, *, waits: bool = False) -> Iterator[None]:
+        """While a call works, or waits for something outside."""
+        self.live[call.node_id] = asyncio.current_task()
+        if waits:
+            self._waits.add(call.node_id)
+        self._went_live = True
+        self.moved()
+        try:
+            yield
+        finally:
+            del self.live[call.node_id]
+            self._waits.discard(call.node_id)
+            self._interrupted.discard(call.node_id)
+            while self._room and len(self.live) < MAX_OPEN:
+                future = self._room.pop()
+                if not future.done():
+                    future.set_result(None)
+                    break
+            self.moved()
+
+    async def room(self) -> None:
+        """Wait while too many calls are at work."""
+        while len(self.live) >= MAX_OPEN:
+            future = self._loop.create_future()
+            self._room.insert(0, future)
+            await future
+
+    def interruption(self, call: Call, error: BaseException) -> BaseException:
+        """What a call that was interrupted raises: the exit, where ``ctx.exit`` did it."""
+        if call.node_id in self._interrupted and isinstance(error, asyncio.CancelledError):
+            self._interrupted.discard(call.node_id)
+            task = asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            return WorkflowExit()
+        return error
+
+    def raised(self, error: BaseException, node_id: str, *, passes: bool = True) -> None:
+        """A call's failure goes into the body. Once the body passed it, it replays (``passes``)."""
+        self._raised[id(error)] = (error, node_id)
+        if len(self._raised) > 256:
+            self._raised.popitem(last=False)
+        if passes:
+            _PLACE.get((self.tracker.root, 0))[0].failed(node_id)  # type: ignore[arg-type]
+
+    def _node_of(self, error: BaseException | None) -> str | None:
+        """The node whose failure this is, through causes and groups."""
+        todo, seen = [error], set[int]()
+        while todo:
+            at = todo.pop(0)
+            if at is None or id(at) in seen:
+                continue
+            seen.add(id(at))
+            known = self._raised.get(id(at))
+            if known is not None and known[0] is at:
+                return known[1]
+            if isinstance(at, BaseExceptionGroup):
+                todo += at.exceptions
+            todo += [at.__cause__, at.__context__]
+        return None
+
+    # ------------------------------------------------------------ mismatches
+
+    async def hold(self, call: Call) -> tuple[str, ...]:
+        """Wait until it is clear that the call is new. If it is not, the run pauses and this never returns."""
+        future: asyncio.Future[tuple[str, ...]] = self._loop.create_future()
+        self._held[call.node_id] = (HeldCall(call.node_id, call.kind, call.name), call, future)
+        self.moved()
+        try:
+            return await future
+        finally:
+            self._held.pop(call.node_id, None)
+
+    def moved(self) -> None:
+        """Something durable happened."""
+        self._moves += 1
+        if self._held and self._look is None and self._ending is None:
+            self._look = self._loop.call_later(QUIET_S, self._decide)
+
+    def _decide(self) -> None:
+        self._look = None
+        if self._ending is not None or not self._held:
+            return
+        facts = Facts(
+            held=tuple(held for held, _, _ in self._held.values()),
+            replaying=len(self.turns),
+            running=len(self.live) - len(self._waits),
+            moved=self._moves != self._looked_at,
+        )
+        self._looked_at = self._moves
+        match decide(facts, self.lookup):
+            case Release(node_ids):
+                for node_id in node_ids:
+                    if not self._held[node_id][2].done():
+                        self._held[node_id][2].set_result(())
+            case Pause(held, recorded):
+                self._pause_for_decision(self._held[held.node_id][1], recorded)
+                return
+        if facts.moved or facts.replaying:
+            self._look = self._loop.call_later(QUIET_S, self._decide)
+
+    def _pause_for_decision(self, call: Call, recorded: tuple[Any, ...]) -> None:
+        from loom_kernel.engine.mismatch import ending_for
+
+        self.end(ending_for(self.run_id, call, recorded))
+
+    # ------------------------------------------------------------ output and exit
+
+    def report(self, value: Any, namespace: str = "") -> None:
+        """Output of the body; what an earlier execution has said already is not said again."""
+        index = self._reports.get(namespace, 0)
+        self._reports[namespace] = index + 1
+        if index < self.history.reports.get(namespace, 0):
+            return
+        encoded = codec.encode(value, path="the reported value")
+        self.recorder.ride(
+            ev.OutputReported(namespace=namespace, index=index, value=Raw(encoded.json)), None, f"report:{namespace}:{index}"
+        )
+
+    def warn(self, text: str) -> None:
+        """Something that a person should know about this run's code, once per text."""
+        if self._ending is None:
+            index = self.history.reports.get("warning", 0) + self._reports.get("warning", 0)
+            self._reports["warning"] = self._reports.get("warning", 0) + 1
+            value = Raw(codec.encode(text).json)
+            self.recorder.ride(ev.OutputReported(namespace="warning", index=index, value=value))
+
+    def exit(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> None:
+        """``ctx.exit``: the first one counts. Raises WorkflowExit, always."""
+        if self._exit is None and self._ending is None:
+            self._exit = self._exit_ending(status, reason, outputs, resumable)
+            here = asyncio.current_task()
+            for node_id, task in self.live.items():
+                if task is not None and task is not here:
+                    self._interrupted.add(node_id)
+                    task.cancel("workflow-exit")
+            chosen = self._exit
+            self._loop.call_later(EXIT_PATIENCE_S, lambda: self.end(chosen))
+        raise WorkflowExit
+
+    def _exit_ending(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> Ending:
+        try:
+            if status not in ("completed", "skipped", "cancelled", "blocked", "failed"):
+                raise DefinitionError(
+                    f"ctx.exit(status={status!r}): it is one of completed, skipped, cancelled, blocked, failed"
+                )
+            if resumable and status != "failed":
+                raise DefinitionError(f'ctx.exit(status={status!r}, resumable=True): resumable goes with "failed" only')
+            if reason is not None and not isinstance(reason, str):
+                raise DefinitionError(f"ctx.exit(reason={reason!r}): the reason is a text")
+            if outputs is None:
+                return Ending(kind="exit", status=status, reason=reason, resumable=resumable)
+            encoded = codec.encode(outputs, path="outputs", allow_nan=False)
+            self._exit_blobs = encoded.blobs
+            value = copy.deepcopy(outputs)  # what it is now counts, whatever a finally block does to it
+            return Ending(
+                kind="exit", status=status, reason=reason, resumable=resumable, value=value, result=Raw(encoded.json)
+            )
+        except (DefinitionError, ValueNotStorableError) as error:
+            return Ending(kind="failed", error=error, record=codec.encode_error(error))
+
+
+def cancelled(request: ev.CancelRequested) -> Ending:
+    """The end that somebody asked for."""
+    return Ending(kind="cancelled", reason=request.reason or (f"by {request.by}" if request.by else None))

@@ -1,0 +1,263 @@
+"""Driving a step: answered from the journal, or run, tried again, recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Raw
+
+from loom_kernel import codec
+from loom_kernel import events as ev
+from loom_kernel.engine import retries
+from loom_kernel.engine.calls import Call
+from loom_kernel.engine.executor import Done, Work
+from loom_kernel.engine.failures import as_raised, tool_error
+from loom_kernel.engine.mismatch import unknown_attempt
+from loom_kernel.engine.output import LiveHandle
+from loom_kernel.engine.replay import Hit, Live, Record
+from loom_kernel.errors import StepInterrupted, UnhashableValue, WorkflowExit
+from loom_kernel.journal.abc import Append
+from loom_kernel.policies import Retry
+
+if TYPE_CHECKING:
+    from loom_kernel.engine.execution import Execution
+
+LOG_S = 0.25
+"""How long printed lines wait for company."""
+
+LOG_BYTES = 60_000
+"""Of lines in one event."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """How a step is run, beside what it does.
+
+    Attributes:
+        code: hash of its code, for steps whose change is recorded.
+        limit: name and number of how many calls run at once.
+        returns_failure: ``ctx.tool(failure_mode="return")``.
+        restore: applied to a recorded result.
+    """
+
+    work: Work
+    retry: Retry
+    on_unknown: str = "retry"
+    code: str = ""
+    limit: tuple[str, int] | None = None
+    tool: bool = False
+    returns_failure: bool = False
+    restore: Any = None
+
+
+async def drive(x: Execution, call: Call, plan: Plan) -> Any:
+    """The coroutine behind a call."""
+    x.gate()
+    found = call.found
+    if type(found) is Hit:
+        if not plan.work.digest or found.record.status == "failed":
+            return await answer(x, call, plan, found.record)
+        record, gives_up = None, ()  # only the hash was kept, so the value is made again
+    elif type(found) is Live:
+        record, gives_up = found.record, found.gives_up
+    else:
+        record, gives_up = None, await x.hold(call)
+    if len(x.live) >= x.max_open:
+        await x.room()
+    if plan.limit is None:
+        return await _live(x, call, plan, record, gives_up)
+    async with x.engine.limit(*plan.limit):
+        return await _live(x, call, plan, record, gives_up)
+
+
+async def answer(x: Execution, call: Call, plan: Plan, record: Record) -> Any:
+    """What the journal has."""
+    await x.turns.take(record)
+    if record.status == "failed":
+        assert record.error is not None
+        x.settled(call, "failed")
+        if plan.returns_failure:
+            error = await x.decode(record.outcome)
+            return {"ok": False, "error": error, "attempts": record.attempts, "cached": True}
+        raise as_raised(codec.decode_error(record.error, step=call.name, namespace=x.engine.namespace()), call.name)
+    value = await x.decode(record.result)
+    if record.result_hash and b'"$loom"' in bytes(record.result):
+        # A kind of table that does not come back bit by bit still counts as what it was.
+        try:
+            now = codec.content_hash(value)
+            if now != record.result_hash:
+                x.aliases[now] = record.result_hash
+        except UnhashableValue:
+            pass
+    if plan.restore is not None:
+        value = plan.restore(value)
+    x.settled(call, "completed")
+    if plan.returns_failure:
+        return {"ok": True, "value": value, "attempts": record.attempts, "cached": True}
+    return value
+
+
+async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, gives_up: tuple[str, ...]) -> Any:
+    interrupted = record is not None and record.status == "open"
+    attempt = record.failures + 1 if record is not None and interrupted else 1
+    if interrupted and plan.on_unknown == "ask" and not x.accept:
+        x.end(unknown_attempt(x.run_id, call))
+        await asyncio.get_running_loop().create_future()  # until the end cancels it
+    with x.at_work(call):
+        if gives_up:
+            x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
+        if plan.code:
+            _note_code(x, call.name, plan.code)
+        if interrupted and plan.on_unknown == "fail":
+            return await _failed(x, call, plan, StepInterrupted(call.name), attempt, 0.0, None)
+        while True:
+            outcome = await _attempt(x, call, plan, attempt)
+            if not isinstance(outcome, float):
+                return outcome[0]
+            call.status = "retrying"
+            try:
+                await x.engine.clock.sleep(outcome)
+            except asyncio.CancelledError as cancel:
+                error = x.interruption(call, cancel)
+                _note_cancelled(x, call, attempt, 0.0, error, None)
+                raise error from None
+            attempt += 1
+
+
+async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> tuple[Any] | float:
+    """One try: the result in a tuple, or how long to wait for the next."""
+    clock, work = x.engine.clock, plan.work
+    started = ev.NodeStarted(
+        name=call.name,
+        kind=call.kind,
+        attempt=attempt,
+        parents=call.parents.recorded(call.node_id),  # type: ignore[arg-type]
+        args=Raw(call.preview()),
+        where=call.where,
+        code=plan.code,
+    )
+    key = f"{call.node_id}:start:{x.lease.epoch}:{attempt}"
+    if plan.on_unknown == "retry":
+        x.recorder.ride(started, call.node_id, key)
+    else:
+        await x.recorder.commit([Append(started, call.node_id, key)])
+    call.status = "running"
+    handle = LiveHandle(attempt=attempt, run_id=x.run_id, node_id=call.node_id, loop=x.loop, on_output=x.on_output)
+    began = clock.monotonic()
+    try:
+        with clock.busy():
+            done = await x.engine.executor.run(work, handle)
+    except (asyncio.CancelledError, GeneratorExit, WorkflowExit) as raised:
+        handle.cancelled.set(x.cancelled.reason or "cancelled")
+        error = x.interruption(call, raised)
+        _note_cancelled(x, call, attempt, clock.monotonic() - began, error, handle)
+        if error is raised:
+            raise
+        raise error from None
+    except BaseException as error:  # a step may raise SystemExit: its failure, not the end of all runs
+        took = clock.monotonic() - began
+        verdict = retries.decide(plan.retry, attempt, error, f"{x.run_id}:{call.node_id}")
+        if isinstance(verdict, retries.Wait):
+            _ride_log(x, call, handle)
+            x.recorder.ride(
+                ev.NodeRetrying(
+                    attempt=attempt, error=codec.encode_error(error), delay_s=verdict.delay_s, duration_s=took
+                ),
+                call.node_id,
+                f"{call.node_id}:retry:{x.lease.epoch}:{attempt}",
+            )
+            return verdict.delay_s
+        return (await _failed(x, call, plan, error, attempt, took, handle),)
+    return (await _completed(x, call, plan, done, attempt, clock.monotonic() - began, handle),)
+
+
+async def _completed(
+    x: Execution, call: Call, plan: Plan, done: Done, attempt: int, took: float, handle: LiveHandle
+) -> Any:
+    if done.encoded.blobs:
+        await x.engine.journal.put_blobs(done.encoded.blobs)
+    if not handle.silent:
+        _ride_log(x, call, handle)
+    completed = ev.NodeCompleted(
+        result=Raw(done.encoded.json), result_hash=done.result_hash, attempts=attempt, duration_s=took
+    )
+    await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done")])
+    x.settled(call, "completed")
+    if plan.returns_failure:
+        return {"ok": True, "value": done.value, "attempts": attempt, "cached": False}
+    return done.value
+
+
+async def _failed(
+    x: Execution, call: Call, plan: Plan, error: BaseException, attempt: int, took: float, handle: LiveHandle | None
+) -> Any:
+    outcome: dict[str, Any] | None = None
+    if plan.returns_failure:
+        outcome = tool_error(error)
+    if handle is not None and not handle.silent:
+        _ride_log(x, call, handle)
+    failed = ev.NodeFailed(
+        error=codec.encode_error(error),
+        attempts=attempt,
+        duration_s=took,
+        retained=outcome is not None,
+        outcome=Raw(codec.encode(outcome).json) if outcome is not None else ev.NULL,
+    )
+    await x.recorder.commit([Append(failed, call.node_id, f"{call.node_id}:failed:{x.lease.epoch}")])
+    x.settled(call, "failed")
+    if outcome is not None:
+        return {"ok": False, "error": outcome, "attempts": attempt, "cached": False}
+    raised = as_raised(error, call.name, x.engine.namespace())
+    x.raised(raised, call.node_id, passes=not plan.tool)
+    if raised is error:
+        raise error
+    raise raised from error
+
+
+def _note_cancelled(
+    x: Execution, call: Call, attempt: int, took: float, error: BaseException, handle: LiveHandle | None
+) -> None:
+    x.settled(call, "cancelled")
+    if not x.recording:
+        return
+    if handle is not None:
+        _ride_log(x, call, handle)
+    reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "")
+    x.recorder.ride(
+        ev.NodeCancelled(reason=reason, attempts=attempt, duration_s=took),
+        call.node_id,
+        f"{call.node_id}:cancelled:{x.lease.epoch}",
+    )
+
+
+def _note_code(x: Execution, name: str, code: str) -> None:
+    """Record when a step's code is another than when it last ran in this run."""
+    codes = x.history.codes
+    before = codes.get(name)
+    codes[name] = code
+    if before and before != code:
+        x.recorder.ride(ev.StepChanged(name=name, old=before, new=code))
+
+
+def _ride_log(x: Execution, call: Call, handle: LiveHandle) -> None:
+    lines, _ = handle.take(final=True)
+    ride_lines(x, call.node_id, handle.attempt, lines)
+
+
+def ride_lines(x: Execution, node_id: str, attempt: int, lines: list[str]) -> None:
+    """Write lines of a log, in events that are not too large."""
+    chunk: list[str] = []
+    size = 0
+    for line in lines:
+        if chunk and size + len(line) > LOG_BYTES:
+            x.recorder.ride(ev.NodeLogged(attempt=attempt, lines=chunk), node_id)
+            chunk, size = [], 0
+        chunk.append(line)
+        size += len(line)
+    if chunk:
+        x.recorder.ride(ev.NodeLogged(attempt=attempt, lines=chunk), node_id)
+
+
+FailureMode = Literal["throw", "return"]
