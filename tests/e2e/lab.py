@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import psutil
 from playwright.sync_api import Locator, sync_playwright
 
 CHROMIUM_FLAGS = [
@@ -160,6 +161,14 @@ class Lab:
         (kernel,) = self.kernels()
         self.request("POST", f"/api/kernels/{kernel['id']}/interrupt")
 
+    def kill_kernel(self) -> int:
+        """SIGKILL the only kernel, as the kernel's memory limit or a power cut would; its process id."""
+        assert self._process is not None
+        family = psutil.Process(self._process.pid).children(recursive=True)
+        (kernel,) = [each for each in family if "ipykernel_launcher" in " ".join(each.cmdline())]
+        kernel.kill()
+        return kernel.pid
+
     def open(self, notebook: str, chromium: str, **options: Any) -> Page:
         """A browser with this notebook open and its kernel idle."""
         return Page(self, chromium, **options).open(notebook)
@@ -226,6 +235,11 @@ class Page:
             " return s.session && s.session.kernel && s.session.kernel.status === 'idle'; }",
             timeout=patience_s * 1000,
         )
+
+    def dismiss(self) -> None:
+        """Close the dialogs that are open, such as the one after a kernel died."""
+        while (button := self.tab.locator(".jp-Dialog .jp-mod-accept")).count():
+            button.first.click()
 
     def restart(self) -> None:
         """Restart the kernel, without asking."""
@@ -294,6 +308,14 @@ class Page:
     def until(self, expression: str, arg: Any = None, patience_s: float = 30.0) -> None:
         """Wait until a JavaScript function returns something true."""
         self.tab.wait_for_function(expression, arg=arg, timeout=patience_s * 1000)
+
+    def until_text(self, index: int, text: str, patience_s: float = 30.0) -> None:
+        """Wait until a cell's outputs show this text."""
+        self.until(
+            f"([i, text]) => [...{_CELL}.node.querySelectorAll('.jp-OutputArea-output')].some(o => o.innerText.includes(text))",
+            [index, text],
+            patience_s,
+        )
 
     # -- the rest
 

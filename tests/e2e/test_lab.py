@@ -26,3 +26,18 @@ def test_a_cell_runs_in_jupyterlab(project: Path, chromium: str, artifacts: Path
         page.screenshot(artifacts / "lab.png")
         assert page.output(1).inner_text().endswith("42")
         assert "42" in (project / "smoke.ipynb").read_text()
+
+
+def test_a_killed_kernel_comes_back(project: Path, chromium: str) -> None:
+    """After a SIGKILL the server starts another kernel, the dialog goes, and cells run again, in order."""
+    write_notebook(project / "killed.ipynb", ["import os; pid = os.getpid()", "pid == os.getpid()"])
+    with Lab(project) as lab, lab.open("killed.ipynb", chromium) as page:
+        page.run(0)
+        lab.kill_kernel()
+        page.tab.wait_for_selector(".jp-Dialog")
+        page.dismiss()
+        page.wait_idle()
+        page.run(1)
+        assert page.error(1) == "NameError: name 'pid' is not defined"
+        page.run_all()
+        page.until_text(1, "True")
