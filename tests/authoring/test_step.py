@@ -117,7 +117,8 @@ async def _shield() -> list[int]:
 def test_a_call_is_a_coroutine_to_asyncio(way: Callable[[], Coroutine[Any, Any, list[int]]]) -> None:
     """A call works wherever asyncio takes a coroutine."""
     assert asyncio.run(way()) == [2, 2]
-    assert asyncio.iscoroutine(call := double(1))
+    call = double(1)
+    assert asyncio.iscoroutine(call)
     call.close()
 
 
