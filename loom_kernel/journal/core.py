@@ -284,7 +284,7 @@ class JournalCore:
                 head.keys.pop(key, None)
         if change._saved is not None:
             head.restore(change._saved)
-        if change._new and not head.exists and not head.epoch:
+        if change._new:
             self.heads.pop(head.run_id, None)
         if change.entries:
             self.global_seq = min(self.global_seq, change.entries[0].global_seq - 1)
@@ -296,9 +296,10 @@ class JournalCore:
         head = self.heads.get(run_id)
         if head is not None and head.exists:
             return None
+        new = head is None
         if head is None:
             head = self.heads[run_id] = RunHead(run_id)
-        change = Change(head, head.save(), new=True)
+        change = Change(head, head.save(), new=new)
         head.keys = {}
         self._write(change, [("created", events.RunCreated.type, None, payload)])
         return change

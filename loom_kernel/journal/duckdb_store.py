@@ -41,7 +41,17 @@ from loom_kernel.journal.abc import (
 from loom_kernel.journal.applier import Applier
 from loom_kernel.journal.blobs import read_blob, write_blobs
 from loom_kernel.journal.commit_log import LogBrokenError
-from loom_kernel.journal.core import AT_REST, GRACE_S, Change, JournalCore, Prepared, RunFilter, RunHead, prepare, prepare_post
+from loom_kernel.journal.core import (
+    AT_REST,
+    GRACE_S,
+    Change,
+    JournalCore,
+    Prepared,
+    RunFilter,
+    RunHead,
+    prepare,
+    prepare_post,
+)
 from loom_kernel.journal.feed import Feed, notice_of
 from loom_kernel.journal.liveness import Probe
 from loom_kernel.journal.tail import Tail

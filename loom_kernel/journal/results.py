@@ -100,9 +100,7 @@ def table_names(sql: str) -> set[str]:
     return named - (defined - VIEWS)  # ``with runs as (from runs) ...`` does read runs
 
 
-async def answer(
-    sql: str, frames: Mapping[str, Any], query: Callable[[str], Awaitable[Path]]
-) -> DuckDBPyRelation:
+async def answer(sql: str, frames: Mapping[str, Any], query: Callable[[str], Awaitable[Path]]) -> DuckDBPyRelation:
     """Answer ``sql`` where it has to be: by the journal's ``query``, or here when it names something local.
 
     Args:

@@ -140,7 +140,9 @@ class RunJournalConformance:
     async def test_runs_are_listed_newest_first(self, journal: RunJournal) -> None:
         """With filters, a limit, and without children unless asked."""
         for i in range(5):
-            created = RunCreated(workflow=f"w{i % 2}", key=f"k{i}", tags=["even"] if i % 2 == 0 else [], notebook="n.ipynb")
+            created = RunCreated(
+                workflow=f"w{i % 2}", key=f"k{i}", tags=["even"] if i % 2 == 0 else [], notebook="n.ipynb"
+            )
             await journal.create_run(RunId(f"run{i}"), created)
         await journal.create_run(RunId("child"), RunCreated(workflow="w0", parent_run_id="run0"))
 
@@ -317,7 +319,7 @@ class RunJournalConformance:
         lease = (await _start(journal, A)).lease
         event = events.NodeCompleted(result=Raw('{"ä":[1,2.5,null,"☃"]}'.encode()), attempts=2)
         [outcome] = await journal.append(lease, [Append(event, "step:ä:#1", "k")])
-        entry = [entry async for entry in journal.read(A, from_seq=3)][0]
+        [entry] = [entry async for entry in journal.read(A, from_seq=3)]
         assert outcome == AppendOutcome("appended", entry)
         assert (entry.key, entry.type, entry.node_id) == ("k", "node.completed", "step:ä:#1")
         assert entry.payload == events.encode(event)

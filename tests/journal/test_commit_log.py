@@ -123,9 +123,7 @@ def test_a_segment_without_a_header_is_as_none(tmp_path: Path) -> None:
     assert changes(tmp_path) == [[entry(7)]]
 
 
-def test_segments_go_when_they_are_applied(
-    log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_segments_go_when_they_are_applied(log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is named by its first entry; the newest stays."""
     monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 200)
     for i in range(1, 10):
@@ -166,9 +164,7 @@ def test_a_newer_format_is_refused(log: CommitLog, tmp_path: Path, monkeypatch: 
         changes(tmp_path)
 
 
-def test_a_full_disk_leaves_the_log_as_it_was(
-    log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_log_as_it_was(log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that fits half is taken back, and the next one goes on where it was."""
     write(log, [entry(1)])
     whole = os.pwrite

@@ -32,7 +32,7 @@ from loom_kernel.journal.abc import (
     Subscription,
 )
 from loom_kernel.journal.blobs import read_blob, write_blobs
-from loom_kernel.journal.core import Prepared, prepare
+from loom_kernel.journal.core import Prepared, prepare, prepare_post
 from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.link import Link
 
@@ -183,9 +183,7 @@ class HubJournal(RunJournal):
         return future
 
     async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
-        [item], unencodable = prepare([append])
-        if unencodable is not None:
-            raise StorageUnavailableError(f"an event could not be written as JSON: {unencodable}") from unencodable
+        item = prepare_post(append)
         if item[0] is None:
             item = (self._new_key(), *item[1:])
 

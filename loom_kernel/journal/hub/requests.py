@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from loom_kernel import events
+from loom_kernel.errors import AnswerError
 from loom_kernel.journal.abc import Append, Holder, JournalEntry, Lease, LeaseAcquired, LeaseHeld, LeaseState
 from loom_kernel.journal.hub.protocol import Acked, Drained, Leased, Page, RunFilter
 
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
     from loom_kernel.journal.hub.server import Peer
 
 PAGE_BYTES = 1 << 20
-PAGE_EVENTS = 2_000
+PAGE_EVENTS = 1_000
 READING = 4
 """Places in histories that are kept for one connection."""
 
 Handler = Callable[..., Coroutine[Any, Any, Any]]
 HANDLERS: dict[str, Handler] = {}
 """``handler(peer, *arguments)`` by the request's name."""
+
+
+NAMES_ITS_HOLDER = frozenset({"start_run", "acquire", "takeover", "takeover_expired", "renew", "release"})
+"""Requests of one holder; the others are of everybody whom the connection is of."""
 
 
 def _handler(fn: Handler) -> Handler:
@@ -135,7 +140,11 @@ async def release(peer: Peer, run_id: Any, holder_id: Any, epoch: int) -> None:
 async def post(peer: Peer, run_id: Any, key: str | None, type: str, node_id: Any, payload: bytes) -> Acked:
     if type not in events.POSTS:
         raise ValueError(f"{type} cannot be posted; only the holder of the run's lease may append it")
-    outcome = await peer.hub.store.post(run_id, Append(events.decode(type, payload), node_id, key))
+    try:
+        event = events.decode(type, payload)
+    except msgspec.DecodeError as error:
+        raise AnswerError(f"the answer to {node_id or 'the question'} is not JSON: {error}") from None
+    outcome = await peer.hub.store.post(run_id, Append(event, node_id, key))
     entry = outcome.entry
     if outcome.status == "exists":
         return Acked(entry.global_seq, entry.seq, entry.created_at, entry)

@@ -23,7 +23,7 @@ from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.logfile import say, turn_over
 from loom_kernel.journal.hub.paths import HubInfo
 from loom_kernel.journal.hub.protocol import Acked, Frames, FrameTooLong, Hello, Push, Request, Status, Welcome
-from loom_kernel.journal.hub.requests import HANDLERS
+from loom_kernel.journal.hub.requests import HANDLERS, NAMES_ITS_HOLDER
 from loom_kernel.journal.liveness import boot_id, pid_started
 from loom_kernel.journal.migrations import SCHEMA
 
@@ -278,11 +278,12 @@ class Peer(asyncio.Protocol):
                 raise ValueError("the first message must be hello")
             self._greet(id, protocol.METHODS["hello"].args.decode(request.args)[0])
             return
-        for holder_id in self.holders:
-            self.hub.store.holder_seen(holder_id)
-        if method == "append":
+        if method == "append":  # this and the requests that name a holder are a sign of life of that one only
             self._append(id, protocol.METHODS["append"].args.decode(request.args))
             return
+        if method not in NAMES_ITS_HOLDER:
+            for holder_id in self.holders:
+                self.hub.store.holder_seen(holder_id)
         handler = HANDLERS.get(method)
         if handler is None:
             self.send(id, Status.ERROR, protocol.error_to_wire(ValueError(f"this hub knows no request {method!r}")))
