@@ -15,6 +15,7 @@ import importlib
 import ipaddress
 import json
 import math
+import os
 import pathlib
 import re
 import sqlite3
@@ -591,7 +592,7 @@ def reborn(exc: BaseException) -> BaseException:
 
 def os_error() -> OSError:
     try:
-        open("/nowhere/at/all")
+        os.stat("/nowhere/at/all")
     except OSError as error:
         return error
     raise AssertionError
@@ -622,7 +623,7 @@ def test_exception_without_its_init() -> None:
 
     assert isinstance(read, HttpProblem)
     assert (str(read), read.status) == ("HTTP 404", 404)
-    with pytest.raises(AttributeError, match="this sqlite3.Connection belonged to the exception"):
+    with pytest.raises(AttributeError, match=r"this sqlite3\.Connection belonged to the exception"):
         _ = read.response.text
 
 
@@ -691,12 +692,10 @@ def test_frames_are_the_persons_own() -> None:
 
 def test_frames_where_there_are_none_of_the_persons() -> None:
     """A failure with no line of the person's shows the last ones there are."""
-    try:
+    with pytest.raises(ValueError) as caught:
         json.loads("{")
-    except ValueError as error:
-        assert error.__traceback__ is not None
-        error.__traceback__ = error.__traceback__.tb_next
-        record = codec.encode_error(error)
+    caught.value.__traceback__ = caught.tb.tb_next
+    record = codec.encode_error(caught.value)
 
     assert record.frames and record.frames[-1].file.endswith(".py")
 

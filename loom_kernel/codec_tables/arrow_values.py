@@ -33,7 +33,7 @@ def kind_of(cls: type) -> Kind:
 
 def to_parquet(table: Any) -> memoryview:
     out = io.BytesIO()
-    pq.write_table(table, out, compression="zstd")
+    pq.write_table(table, out, compression="zstd", use_compliant_nested_type=False)  # keeps the names of list items
     return out.getbuffer()
 
 
@@ -45,7 +45,7 @@ def _write_table(value: Any, writer: PartWriter, tag: str = "pa.Table") -> Any:
     shape = [value.num_rows, value.num_columns]
     try:
         data = to_parquet(value)
-        same = pq.read_schema(pa.BufferReader(data)).remove_metadata() == value.schema.remove_metadata()
+        same = str(pq.read_schema(pa.BufferReader(data)).remove_metadata()) == str(value.schema.remove_metadata())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         same = False
     if same and value.num_columns:

@@ -123,7 +123,8 @@ def _describe(value: Any, writer: PartWriter, *, hashing: bool = False) -> tuple
 
 def _labels(labels: Any, writer: PartWriter, hashing: bool) -> dict[str, Any]:
     """The column index: its names where they are plain text, else a small table of its own."""
-    if type(labels) is pd.Index and all(type(label) is str for label in labels):
+    plain = isinstance(labels.dtype, pd.StringDtype) or labels.dtype.kind == "O"
+    if type(labels) is pd.Index and plain and len(labels) and all(type(label) is str for label in labels):
         _, meta = _column(pd.Series(labels), writer, True, "")
         return {"text": list(labels), "dtype": meta, "name": writer.part(labels.name)}
     index, parts = _index(labels, writer, hashing)
@@ -140,6 +141,8 @@ def _labels(labels: Any, writer: PartWriter, hashing: bool) -> dict[str, Any]:
 
 
 def _index(index: Any, writer: PartWriter, hashing: bool) -> tuple[dict[str, Any], list[Any]]:
+    if hashing and (even := _evenly(index)) is not None:
+        return {"even": even, "name": writer.part(index.name)}, []
     if isinstance(index, pd.RangeIndex):
         return {"range": [index.start, index.stop, index.step], "name": writer.part(index.name)}, []
     if isinstance(index, pd.MultiIndex):
@@ -155,6 +158,19 @@ def _index(index: Any, writer: PartWriter, hashing: bool) -> tuple[dict[str, Any
     if freq is not None and not hashing:
         out["freq"] = freq
     return out, [array]
+
+
+def _evenly(index: Any) -> list[int] | None:
+    """Start, step and length of whole numbers in even steps: a range and its written-out form are the same content."""
+    if index.dtype != np.int64 or isinstance(index, pd.MultiIndex):
+        return None
+    if len(index) < 2:
+        return [int(index[0]) if len(index) else 0, 1, len(index)]
+    if isinstance(index, pd.RangeIndex):
+        return [index.start, index.step, len(index)]
+    values = index.to_numpy()
+    step = values[1] - values[0]
+    return [int(values[0]), int(step), len(index)] if (np.diff(values) == step).all() else None
 
 
 # ---------------------------------------------------------------- one column
