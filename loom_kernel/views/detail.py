@@ -114,9 +114,9 @@ def _stack(view: RunView, stack_id: str) -> DetailShot:
 
 def _member_label(node: NodeView) -> str:
     args = words.loads(node.args)
-    values = [words.scalar(v) for v in args.values()] if isinstance(args, dict) else []
+    values = [words.scalar(v, 60) for v in args.values()] if isinstance(args, dict) else []
     tail = ", ".join(v for v in values if v)
-    return words.short(f"{node.label} · {tail}" if tail else f"{node.label} {node.occurrence}", 60)
+    return words.short(f"{node.label} · {tail}" if tail else f"{node.label} {node.occurrence}", 80)
 
 
 def _member_note(node: NodeView) -> str:

@@ -10,7 +10,7 @@ from loom_kernel.views.graph import Box, Graph, graph
 from loom_kernel.views.layout import Layout, layout
 from loom_kernel.views.run import RunView
 
-MIN_WIDTH, MAX_WIDTH = 128.0, 196.0
+MIN_WIDTH, LABEL_WIDTH, MAX_WIDTH = 128.0, 196.0, 244.0
 TEXT_X = 31.0  # where a label begins, right of its status shape
 PAD = 12.0
 
@@ -35,7 +35,7 @@ class Drawing:
 def draw(view: RunView) -> Drawing:
     """The drawing of the run now."""
     g = graph(view)
-    labels = tuple(fit(box.label, MAX_WIDTH - TEXT_X - PAD) for box in g.boxes)
+    labels = tuple(fit(box.label, LABEL_WIDTH - TEXT_X - PAD) for box in g.boxes)
     widths = [box_width(label, note_of(box)) for label, box in zip(labels, g.boxes, strict=True)]
     return Drawing(g, layout(widths, g.edges), labels)
 

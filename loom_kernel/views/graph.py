@@ -14,6 +14,8 @@ from loom_kernel.views import words
 from loom_kernel.views.node import NodeView
 from loom_kernel.views.run import RunView
 
+_TELLING = 120  # characters of an argument that are compared
+
 FOLD = 12
 """The most alike nodes that are drawn one by one."""
 
@@ -195,21 +197,32 @@ def _tails(nodes: list[NodeView]) -> list[str]:
     args = [_arguments(n) for n in nodes]
     names = list(dict.fromkeys(name for a in args for name in a))
     for name in names:
-        values = [words.scalar(a.get(name)) or "" for a in args]
+        values = [words.scalar(a.get(name), _TELLING) or "" for a in args]
         if len(set(values)) == len(values) and sum(map(bool, values)) >= len(values) - 1:
-            return values
+            return _without_common_folder(values)
     # Nothing tells all of them apart: the first argument that differs at all, then a number where that repeats.
     best: list[str] = max(
-        ([words.scalar(a.get(name)) or "" for a in args] for name in names), key=lambda v: len(set(v)), default=[]
+        ([words.scalar(a.get(name), _TELLING) or "" for a in args] for name in names),
+        key=lambda v: len(set(v)),
+        default=[],
     )
     if len(set(best)) < 2:
         return ["" if i == 0 else f"{i + 1}" for i in range(len(nodes))]
     seen: Counter[str] = Counter()
     out = []
-    for value in best:
+    for value in _without_common_folder(best):
         seen[value] += 1
         out.append(value if seen[value] == 1 else f"{value} {seen[value]}".strip())
     return out
+
+
+def _without_common_folder(values: list[str]) -> list[str]:
+    """Addresses and paths without the part that all of them share, which tells nothing apart."""
+    given = [v for v in values if v]
+    low, high = min(given), max(given)  # what these two share, all share
+    shared = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
+    cut = low.rfind("/", 0, shared) + 1
+    return [v[cut:] or v for v in values]
 
 
 def _arguments(node: NodeView) -> dict[str, Any]:

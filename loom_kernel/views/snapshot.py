@@ -317,19 +317,19 @@ def _failure(view: RunView) -> FailureShot | None:
     again = (
         f"only {failed.label} runs again" if failed else "finished steps do not run again" if done else "it starts over"
     )
-    return failure_of(view.error, f"{kept}Fix the cause, then Resume: {again}.", view.failed_node_id or "")
+    return failure_of(view.error, f"{kept}Fix the cause, then resume: {again}.", view.failed_node_id or "")
 
 
 def notice(view: RunView) -> str:
     """The sentence that a run at rest, or one that nobody runs, needs; empty otherwise."""
     if view.shown_status == "interrupted":
-        return "Its kernel is gone. Finished steps are kept; Resume goes on from there."
+        return "Its kernel is gone. Finished steps are kept; resuming goes on from there."
     if view.status == "paused":
         if view.message:
             return view.message
         if view.reason == "needs_decision":
             return "The body asks for something else than what was recorded."
-        return "Finished steps are kept; Resume goes on from there."
+        return "Finished steps are kept; resuming goes on from there."
     if view.exited and view.reason:
         return view.reason
     if view.status in ("skipped", "cancelled", "killed", "blocked") and view.reason:

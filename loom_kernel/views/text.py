@@ -97,7 +97,7 @@ def _picture(view: RunView, drawing: Drawing, times: bool) -> str:
     data = base64.b64encode(svg(view, times=times, drawing=drawing).encode()).decode()
     width = drawing.layout.width
     # A picture that is a little too wide shrinks; a very wide one is scrolled, since nobody reads 4 px letters.
-    fit = "max-width:100%" if width <= 1_600 else "max-width:none"
+    fit = f"max-width:100%;min-width:{width * 0.75:.0f}px"
     return (
         f'<div style="overflow-x:auto;margin:6px 0"><img alt="{escape(plain(view))}" width="{width:g}" '
         f'style="{fit};height:auto" src="data:image/svg+xml;base64,{data}"></div>'
@@ -125,7 +125,7 @@ def _below(view: RunView) -> str:
         parts.append(f'<div style="color:{_DIM}">{escape(shot.hint)}</div>')
     elif text := notice(view):
         parts.append(f'<div style="color:{_DIM}">{escape(words.stable(text))}</div>')
-    if view.status == "completed" and view.result != b"null":
+    if view.status == "completed" and bytes(view.result) != b"null":
         text = words.stable(readable(view.result, limit=300, pretty=False))
         parts.append(f'<div style="color:{_DIM}">result <code>{escape(text)}</code></div>')
     return "".join(parts)

@@ -45,7 +45,7 @@ export class DetailView {
         h('span', { class: 'wf-space' }),
         h('button', { type: 'button', class: 'wf-link', 'aria-label': 'close', title: 'close', click: () => this.open(null) }, '✕')
       ),
-      detail.failure ? failureElement(detail.failure) : '',
+      detail.failure && state.snap.failure?.node !== detail.node ? failureElement(detail.failure) : '', // else it stands below
       h('div', { class: 'wf-parts' }, part('Inputs', detail.inputs), part('Output', detail.output)),
       part('Log', [...(detail.logLeftOut ? [`… ${detail.logLeftOut} lines before`] : []), ...detail.log].join('\n'), 'wf-log') ?? '',
       detail.members.length ? this.#members(state) : ''

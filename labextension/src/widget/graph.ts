@@ -6,7 +6,7 @@ import { setShape, shapePath } from './shapes';
 import type { State } from './state';
 
 /** Letters smaller than this share of their size are not read, so a wider graph scrolls instead. */
-const SMALLEST = 0.8;
+const SMALLEST = 0.75;
 
 interface Drawn {
   g: SVGGElement;

@@ -49,7 +49,7 @@ export class Header {
   /** Called every second while something runs. */
   tick(state: State, now: number): void {
     const { activeS, activeSince, startedAt } = state.snap;
-    const going = activeSince !== null && !state.gone;
+    const going = activeSince !== null;
     const seconds = activeS + (going ? Math.max(0, now - activeSince) : 0);
     text(this.#elapsed, startedAt === null ? '' : going ? ticking(seconds) : duration(seconds));
     attr(this.#elapsed, 'title', startedAt === null ? '' : `started ${new Date(startedAt * 1000).toLocaleString()}`);

@@ -202,7 +202,8 @@ export class RunView {
 
   #tick(): void {
     if (this.#state) {
-      const now = clock() + this.#state.skew;
+      // Nothing is known of what a dead kernel's run did after its last snapshot.
+      const now = this.#state.gone ? this.#state.snap.now : clock() + this.#state.skew;
       this.#header.tick(this.#state, now);
       this.#footer.tick(this.#state, now);
       this.#graph.tick(now);
