@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loom_kernel import events
 from loom_kernel.errors import AnswerError, LoomError
 from loom_kernel.views.node import PromptView
 
@@ -25,6 +27,7 @@ class Attendant:
         self._scripts: dict[str, Any] = {}  # run id to Answers of that run and its children
         self._task: asyncio.Task[None] | None = None
         self._posting: set[asyncio.Task[None]] = set()
+        self._watched: weakref.WeakSet[Run[Any]] = weakref.WeakSet()
 
     def load(self, path: str | None) -> None:
         """Read the file of answers, or forget it.
@@ -75,7 +78,7 @@ class Attendant:
     async def _attend(self) -> None:
         runtime = self._runtime
         # One subscription for all runs: children open their questions in streams of their own.
-        subscription = runtime.journal.subscribe(types=frozenset({"prompt.opened"}))
+        subscription = runtime.journal.subscribe(types=frozenset({events.PromptOpened.type}))
         try:
             for run_id in list(runtime.engine.executions):
                 self._look(run_id)
@@ -89,6 +92,13 @@ class Attendant:
         run = self._runtime.live_run(run_id)
         if run is None:
             return
+        if run not in self._watched:
+            # A notice may come before the run's own view has the event that it is about.
+            self._watched.add(run)
+            run._add_listener(lambda entry: self._check(run) if entry.type == events.PromptOpened.type else None)
+        self._check(run)
+
+    def _check(self, run: Run[Any]) -> None:
         for prompt in run.view.open_prompts:
             if prompt.node_id not in run._settling:
                 self._answer(run, prompt)

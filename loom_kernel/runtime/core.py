@@ -183,8 +183,9 @@ class Runtime:
 
     def _capabilities(self) -> dict[str, Any]:
         from loom_kernel.human.people import Interview
+        from loom_kernel.human.show import shown
 
-        return {"ui": Interview, "namespace": self.namespace}
+        return {"ui": Interview, "shown": shown, "namespace": self.namespace}
 
     def close(self) -> None:
         """Stop owning runs, close the journal, end the thread. What ran is interrupted and can be resumed."""

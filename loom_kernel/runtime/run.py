@@ -595,8 +595,8 @@ class Run(Generic[R]):
         if entry.seq <= self.view.revision:
             return
         self.view.apply(entry)
-        if entry.type == events.RunStarted.type:
-            self._last = None
+        if entry.type in (events.RunStarted.type, events.RunPaused.type, events.RunEnded.type):
+            self._last = None  # set again when the execution here reports its result
         elif entry.type == events.AnswerKept.type:
             self._kept.add(cast(events.AnswerKept, entry.event).prompt)
         elif entry.type == events.PromptOpened.type and cast(events.PromptOpened, entry.event).generation > 1:

@@ -110,7 +110,7 @@ def test_run_prints_nodes_and_result(flows: Path, loom: Callable[..., tuple[int,
     ("arguments", "says"),
     [
         (["run", "nowhere.py:total"], "there is no file 'nowhere.py'"),
-        (["run", "flows.py"], "defines total, asking, failing; say which"),
+        (["run", "flows.py"], "defines asking, failing, total; say which"),
         (["run", "flows.py:totel"], "no workflow named 'totel' here. Known: asking, failing, total"),
         (["run", "flows.py:total", "x=three", "y=1"], "2 problems with the inputs"),
         (["run", "flows.py:total", "x"], "inputs are written key=value, not 'x'"),

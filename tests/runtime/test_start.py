@@ -235,7 +235,7 @@ def test_secrets_are_asked_for_again(runtime: Runtime, make_runtime: Callable[..
     run.stop()
     run.settle(timeout=10)
     other = make_runtime()
-    with pytest.raises(InputError, match="password: a secret, which is not stored; give it again"):
+    with pytest.raises(ResumeError, match="the secret input password, which is not stored"):
         other.resume(run.id)
     host.execution = "2"
     again = login.start(user="a", password="hunter2")
