@@ -56,7 +56,7 @@ def wide_frame(n: int = 5) -> pd.DataFrame:
         "Float32": pd.array([1, None, 3, 4, 5], "Float32"),
         "boolean": pd.array([True, None, False, None, True], "boolean"),
         "arrow": pd.array([1, 2, None, 4, 5], "int64[pyarrow]"),
-        "category": pd.Categorical(list("abaa") + [None], categories=["z", "a", "b"], ordered=True),
+        "category": pd.Categorical([*"abaa", None], categories=["z", "a", "b"], ordered=True),
         "category of int": pd.Categorical([1, 2, 1, 2, None]),
         "cut": pd.cut(np.arange(n), 3),
         "period": pd.period_range("2020", periods=n, freq="M"),
@@ -465,7 +465,7 @@ def test_arrow_hash_is_content() -> None:
     for column in ARROW.column_names:
         part = ARROW.select([column])
         fresh = pa.concat_tables([part, part]).slice(2, 3)
-        again = pa.Table.from_arrays([pa.concat_arrays([c for c in fresh[column].chunks])], [column])
+        again = pa.Table.from_arrays([pa.concat_arrays(list(fresh[column].chunks))], [column])
         assert codec.content_hash(fresh) == codec.content_hash(again), column
     assert len(ARROW.column_names) == len({codec.content_hash(ARROW[c]) for c in ARROW.column_names})
 

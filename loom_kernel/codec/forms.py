@@ -85,6 +85,11 @@ def is_plain(value: Any) -> bool:
                 return False
         return True
     if cls is list:
+        kinds = set(map(type, value))
+        if kinds <= ATOMS:
+            return True
+        if kinds == {float}:
+            return all(map(math.isfinite, value))
         for item in value:  # noqa: SIM110 - a generator would double the cost
             if type(item) not in ATOMS and not is_plain(item):
                 return False

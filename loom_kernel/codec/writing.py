@@ -15,6 +15,7 @@ import enum
 import hashlib
 import math
 import re
+import weakref
 import zoneinfo
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -133,13 +134,11 @@ class Writer:
     def named(self, value: Any, kind: str) -> str:
         """The class of ``value`` for the journal, checked now so that a value never fails only when it is read."""
         cls = type(value)
-        why = _findable.get(cls)
-        if why is None:
-            why = classes.why_not_findable(cls, kind) or ""
-            if not why:
-                _findable[cls] = ""
-        if why:
-            raise Refused(type_name(value), why)
+        if cls not in _findable:
+            why = classes.why_not_findable(cls, kind)
+            if why is not None:
+                raise Refused(type_name(value), why)
+            _findable.add(cls)
         return classes.class_name(cls)
 
     def other(self, value: Any) -> Any:
@@ -180,7 +179,7 @@ class Writer:
         return key
 
 
-_findable: dict[type, str] = {}
+_findable: weakref.WeakSet[type] = weakref.WeakSet()
 
 
 def _short(value: Any) -> str:
