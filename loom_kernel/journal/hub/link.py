@@ -235,7 +235,10 @@ class Link:
         """Wait a moment for what was written, then leave."""
         if self._closed:
             return
-        if self._pid == os.getpid() and self._wire is not None:
+        if self._pid != os.getpid():
+            self._closed = True  # everything here is of the parent's loop; its connection was dropped at the fork
+            return
+        if self._wire is not None:
             waiting = [c.future for c in self._pending.values() if c.method not in NOT_REPEATED and not c.future.done()]
             if waiting:
                 await asyncio.wait(waiting, timeout=_CLOSE_S)
@@ -246,7 +249,7 @@ class Link:
             keeper.cancel()
             await asyncio.gather(keeper, return_exceptions=True)
         self._wire = None
-        if self._pid == os.getpid() and self._wires:
+        if self._wires:
             for wire in self._wires:
                 wire.close()
             await asyncio.wait([wire.closed for wire in self._wires], timeout=_CLOSE_S)

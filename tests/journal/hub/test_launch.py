@@ -404,6 +404,7 @@ def test_the_client_imports_no_duckdb() -> None:
     assert said.strip() == "[]"
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_drops_the_connection(folder: Path) -> None:
     """Its parent's connection goes on; its own calls say what to do."""
 
