@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
 from uuid import UUID
 
+import msgspec
 from msgspec import Raw
 
 from loom_kernel import codec
@@ -95,15 +96,15 @@ class RunContext(Context):
         x.gate()
         if definition.executor != "thread":
             check_executor(definition.name, definition.executor, definition.fn)
-        arguments = call.arguments
-        identity = identify_step(definition, arguments, call.args, call.kwargs, x.aliases)
+        arguments, args, kwargs = call.arguments, call.args, call.kwargs
+        identity = identify_step(definition, arguments, args, kwargs, x.aliases)
         made = x.called("step", definition.name, identity.text, call.where)
-        made.preview = lambda: codec.preview(arguments)
+        made.preview = lambda: _preview(arguments)
         work = Work(
             name=definition.name,
             fn=definition.fn,
-            args=call.args,
-            kwargs=call.kwargs,
+            args=args,
+            kwargs=kwargs,
             is_async=definition.is_async,
             identity=identity,
             timeout_s=definition.timeout_s,
@@ -334,6 +335,21 @@ class RunContext(Context):
         resumable: bool = False,
     ) -> NoReturn:
         self._x.exit(status, reason, outputs, resumable)
+
+
+_ATOMS = frozenset({str, int, float, bool, type(None)})
+
+
+def _preview(arguments: dict[str, Any]) -> bytes:
+    """The arguments in short. Most are a few plain values, which need no care."""
+    for value in arguments.values():
+        if type(value) not in _ATOMS:
+            return codec.preview(arguments)
+    try:
+        raw = msgspec.json.encode(arguments)
+    except (OverflowError, UnicodeEncodeError):
+        return codec.preview(arguments)
+    return raw if len(raw) <= 500 else codec.preview(arguments)
 
 
 def _check_name(what: str, name: Any) -> None:

@@ -12,7 +12,7 @@ import copy
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -496,26 +496,27 @@ class Execution:
         self.tracker.on_settle(call.node_id, _PLACE.get((call.branch, 0))[0])  # type: ignore[arg-type]
         self.moved()
 
-    @contextlib.contextmanager
-    def at_work(self, call: Call, *, waits: bool = False) -> Iterator[None]:
+    def at_work(self, call: Call, *, waits: bool = False) -> _AtWork:
         """While a call works, or waits for something outside."""
-        self.live[call.node_id] = asyncio.current_task()
+        return _AtWork(self, call.node_id, waits)
+
+    def _enter(self, node_id: str, waits: bool) -> None:
+        self.live[node_id] = asyncio.current_task()
         if waits:
-            self._waits.add(call.node_id)
+            self._waits.add(node_id)
         self._went_live = True
         self.moved()
-        try:
-            yield
-        finally:
-            del self.live[call.node_id]
-            self._waits.discard(call.node_id)
-            self._interrupted.discard(call.node_id)
-            while self._room and len(self.live) < MAX_OPEN:
-                future = self._room.pop()
-                if not future.done():
-                    future.set_result(None)
-                    break
-            self.moved()
+
+    def _leave(self, node_id: str) -> None:
+        del self.live[node_id]
+        self._waits.discard(node_id)
+        self._interrupted.discard(node_id)
+        while self._room and len(self.live) < MAX_OPEN:
+            future = self._room.pop()
+            if not future.done():
+                future.set_result(None)
+                break
+        self.moved()
 
     async def room(self) -> None:
         """Wait while too many calls are at work."""
@@ -657,6 +658,21 @@ class Execution:
             )
         except (DefinitionError, ValueNotStorableError) as error:
             return Ending(kind="failed", error=error, record=codec.encode_error(error))
+
+
+class _AtWork:
+    """A context manager without a generator behind it: it stands around every step."""
+
+    __slots__ = ("_x", "_node_id", "_waits")
+
+    def __init__(self, x: Execution, node_id: str, waits: bool) -> None:
+        self._x, self._node_id, self._waits = x, node_id, waits
+
+    def __enter__(self) -> None:
+        self._x._enter(self._node_id, self._waits)
+
+    def __exit__(self, *exc: object) -> None:
+        self._x._leave(self._node_id)
 
 
 def cancelled(request: ev.CancelRequested) -> Ending:

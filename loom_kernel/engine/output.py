@@ -33,13 +33,10 @@ class LiveHandle(StepHandle):
         loop: asyncio.AbstractEventLoop,
         on_output: Callable[[LiveHandle], None],
     ) -> None:
-        super().__init__(
-            attempt=attempt,
-            run_id=run_id,
-            node_id=node_id,
-            idempotency_key=f"{run_id}:{node_id}",
-            cancelled=CancelToken(),
-        )
+        # Not the base's __init__: its token is made when somebody looks at it, which few steps do.
+        self.attempt, self.run_id, self.node_id = attempt, run_id, node_id
+        self.idempotency_key = f"{run_id}:{node_id}"
+        self._token: CancelToken | None = None
         self._loop, self._on_output = loop, on_output
         self._lock = threading.Lock()
         self._lines: list[str] = []
@@ -47,6 +44,14 @@ class LiveHandle(StepHandle):
         self._bytes = 0
         self._progress: tuple[float, float | None] | None = None
         self._told = False
+
+    @property
+    def cancelled(self) -> CancelToken:  # type: ignore[override]
+        """Truthy once somebody asked for the end."""
+        if self._token is None:
+            with self._lock:
+                self._token = self._token or CancelToken()
+        return self._token
 
     def progress(self, done: float, total: float | None = None) -> None:
         """Say how far the step is."""
