@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+collect_ignore = ["out"]  # what the notebooks and the demo write
 SANITIZE = HERE.parent / "loom_kernel" / "testing" / "nbval_sanitize.cfg"
 
 
