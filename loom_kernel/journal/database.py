@@ -182,10 +182,15 @@ def select_to_parquet(cursor: Any, sql: str, path: Path) -> None:
         select = the_select(duckdb, cursor, sql)
         cursor.execute("begin transaction read only")
         relation = cursor.sql(select)
+        whole = storable(relation)
         try:
-            storable(relation).write_parquet(str(path))
+            whole.write_parquet(str(path))
         except duckdb.ConversionException:
-            relation.write_parquet(str(path))  # a sum beyond 64 bits: better a rounded one than none
+            if whole is relation:
+                raise
+            cursor.execute("rollback")  # a sum beyond 64 bits: better a rounded one than none
+            cursor.execute("begin transaction read only")
+            cursor.sql(select).write_parquet(str(path))
     except duckdb.Error as error:
         path.unlink(missing_ok=True)
         raise SqlError(explained(error)) from None

@@ -28,8 +28,6 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """The documented views and their columns."""
 
-_SECONDS = "epoch_us({end}) / 1e6 - epoch_us({start}) / 1e6"
-
 
 def _between(start: str, end: str) -> str:
     return f"(epoch_us({end}) - epoch_us({start})) / 1e6"
@@ -37,7 +35,8 @@ def _between(start: str, end: str) -> str:
 
 _EVENTS = """
 create or replace view events as
-select global_seq, run_id, seq, key, type, node_id, payload::json as payload, make_timestamptz(created_at) as created_at
+select global_seq, run_id, seq, case when not starts_with(key, 'unnamed:') then key end as key, type, node_id,
+    payload::json as payload, make_timestamptz(created_at) as created_at
 from store.events
 """
 

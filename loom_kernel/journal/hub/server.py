@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from loom_kernel._version import __version__
+from loom_kernel.errors import LoomError
 from loom_kernel.journal.abc import AppendOutcome, Holder, JournalEntry, Lease
 from loom_kernel.journal.duckdb_store import DuckDBRunJournal
 from loom_kernel.journal.hub import paths, protocol
@@ -65,6 +66,8 @@ class Hub:
         self.probe = probe
         self._still_ours = still_ours
         self._stop = asyncio.Event()
+        self._server: asyncio.Server
+        self._path: Path
         self._started_at = time.time()
         self._started = self._last_client = time.monotonic()
 
@@ -74,25 +77,31 @@ class Hub:
         Raises:
             OSError: the socket cannot be made.
         """
-        path = paths.socket_path(self.folder)
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()  # of a hub that was killed: we hold the lock
-        server = await asyncio.get_running_loop().create_unix_server(
-            lambda: Peer(self), os.fspath(path), backlog=_BACKLOG
-        )
-        path.chmod(0o600)
-        paths.write_info(self.folder, self._info(path))
+        await self._listen()
         ready()
         try:
             await self._until_stopped()
         finally:
             self.leaving = True
-            with contextlib.suppress(OSError):
-                path.unlink()
-            server.close()
+            self._deafen()
             await self._leave()
             with contextlib.suppress(OSError):
                 (self.folder / paths.HUB_JSON).unlink()
+
+    async def _listen(self) -> None:
+        path = paths.socket_path(self.folder)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()  # of a hub that was killed: we hold the lock
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(lambda: Peer(self), os.fspath(path), backlog=_BACKLOG)
+        path.chmod(0o600)
+        self._path = path
+        paths.write_info(self.folder, self._info(path))
+
+    def _deafen(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+        self._server.close()
 
     def stop(self) -> None:
         """End in good order."""
@@ -109,12 +118,12 @@ class Hub:
             elif now - self._last_client >= self.idle_s and not self.store.stats()["unapplied"]:
                 say("nobody came for a while: leaving")
                 return
-            if now - beat > paths.HEARTBEAT_S:
+            if now - beat > min(paths.HEARTBEAT_S, self.idle_s):
                 beat = now
-                if not self._look_after_itself():
+                if not await self._look_after_itself():
                     return
 
-    def _look_after_itself(self) -> bool:
+    async def _look_after_itself(self) -> bool:
         """Every few seconds: is everything as it should be? False when there is nothing left to serve."""
         if not self._still_ours():
             say("the journal's folder is gone: leaving")
@@ -122,8 +131,17 @@ class Hub:
         if not self.store.stats()["threads_alive"]:
             say("a thread of the store has died: ending at once, clients will start another hub")
             os._exit(1)
-        with contextlib.suppress(OSError):
+        try:
+            os.utime(self._path)  # those who tidy temporary folders look at the time
             os.utime(self.folder / paths.HUB_JSON)
+        except OSError:
+            # A session that ended took its runtime folder along. Connections live on; newcomers need a new place.
+            say("the socket or hub.json is gone: making them again")
+            self._server.close()
+            try:
+                await self._listen()
+            except (OSError, LoomError) as error:
+                say(f"that failed, will try again: {error}")
         turn_over(self.folder / paths.HUB_LOG)
         return True
 
