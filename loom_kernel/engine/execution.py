@@ -230,6 +230,7 @@ class Execution:
 
     def _posted(self, entry: JournalEntry) -> None:
         event, node_id = entry.event, entry.node_id or ""
+        self.history.apply(entry)  # the body may not have come to the question or the sleep yet
         match event:
             case ev.PromptAnswered(generation=generation):
                 waiting = self.prompts.get(node_id)
@@ -327,7 +328,8 @@ class Execution:
         if self._ending is not None:
             return False
         self._ending = ending
-        self._ended.set_result(None)
+        if not self._ended.done():
+            self._ended.set_result(None)
         if ending.kind not in ("completed", "failed"):
             self.cancelled.set(ending.reason or ending.kind)
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw
 
@@ -114,11 +114,11 @@ async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, giv
             return await _failed(x, call, plan, StepInterrupted(call.name), attempt, 0.0, None)
         while True:
             outcome = await _attempt(x, call, plan, attempt)
-            if not isinstance(outcome, float):
-                return outcome[0]
+            if not isinstance(outcome, retries.Wait):
+                return outcome.value
             call.status = "retrying"
             try:
-                await x.engine.clock.sleep(outcome)
+                await x.engine.clock.sleep(outcome.delay_s)
             except asyncio.CancelledError as cancel:
                 error = x.interruption(call, cancel)
                 _note_cancelled(x, call, attempt, 0.0, error, None)
@@ -126,8 +126,14 @@ async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, giv
             attempt += 1
 
 
-async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> tuple[Any] | float:
-    """One try: the result in a tuple, or how long to wait for the next."""
+class _Result(NamedTuple):
+    """What the body gets."""
+
+    value: Any
+
+
+async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Result | retries.Wait:
+    """One try: the result, or how long to wait for the next."""
     clock, work = x.engine.clock, plan.work
     started = ev.NodeStarted(
         name=call.name,
@@ -168,9 +174,9 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> tuple[
                 call.node_id,
                 f"{call.node_id}:retry:{x.lease.epoch}:{attempt}",
             )
-            return verdict.delay_s
-        return (await _failed(x, call, plan, error, attempt, took, handle),)
-    return (await _completed(x, call, plan, done, attempt, clock.monotonic() - began, handle),)
+            return verdict
+        return _Result(await _failed(x, call, plan, error, attempt, took, handle))
+    return _Result(await _completed(x, call, plan, done, attempt, clock.monotonic() - began, handle))
 
 
 async def _completed(
@@ -258,6 +264,3 @@ def ride_lines(x: Execution, node_id: str, attempt: int, lines: list[str]) -> No
         size += len(line)
     if chunk:
         x.recorder.ride(ev.NodeLogged(attempt=attempt, lines=chunk), node_id)
-
-
-FailureMode = Literal["throw", "return"]
