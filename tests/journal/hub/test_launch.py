@@ -526,3 +526,21 @@ def test_a_full_log_device_stops_nobody(folder: Path) -> None:
             assert len(await history(journal)) == 3
 
     asyncio.run(body())
+
+
+def test_a_hub_whose_socket_was_tidied_away_listens_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's runtime folder may vanish under a running hub; its clients go on and newcomers find it again."""
+    monkeypatch.setenv("LOOM_HUB_IDLE_S", "1")
+
+    async def body() -> None:
+        async with await HubJournal.open(folder, holder := me()) as journal:
+            lease = (await started(journal, holder)).lease
+            pid = hub_pid(folder)
+            paths.socket_path(paths.journal_path(folder)).unlink()
+            async with await HubJournal.open(folder) as second:
+                await journal.append(lease, [done(1)])
+
+                assert len(await history(second)) == 3
+            assert pid == hub_pid(folder)
+
+    asyncio.run(body())
