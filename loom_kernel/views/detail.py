@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from loom_kernel.events import NULL
 from loom_kernel.views import words
 from loom_kernel.views.graph import graph
 from loom_kernel.views.node import NodeView
@@ -69,7 +68,7 @@ def _detail(view: RunView, node_id: str) -> DetailShot:
         status=node.status,
         where=node.where,
         facts=_facts(node),
-        inputs="" if node.args == NULL else readable(node.args),
+        inputs="" if bytes(node.args) == b"null" else readable(node.args),
         output="" if node.status != "completed" else readable(node.result),
         failure=failure_of(node.error) if node.error is not None else None,
         log=log[-LOG_LIMIT:],
