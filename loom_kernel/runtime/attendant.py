@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from loom_kernel.runtime.run import Run
 
 
+_WATCHED = frozenset({events.PromptOpened.type, events.RunStarted.type})
+
+ASK_AGAIN_S = 0.02
+
+
 class Attendant:
     """Watches for questions and answers those that ``LOOM_ANSWERS`` or a start's ``answers`` have a line for."""
 
@@ -78,7 +83,7 @@ class Attendant:
     async def _attend(self) -> None:
         runtime = self._runtime
         # One subscription for all runs: children open their questions in streams of their own.
-        subscription = runtime.journal.subscribe(types=frozenset({events.PromptOpened.type}))
+        subscription = runtime.journal.subscribe(types=_WATCHED)
         try:
             for run_id in list(runtime.engine.executions):
                 self._look(run_id)
@@ -95,13 +100,19 @@ class Attendant:
         if run not in self._watched:
             # A notice may come before the run's own view has the event that it is about.
             self._watched.add(run)
-            run._add_listener(lambda entry: self._check(run) if entry.type == events.PromptOpened.type else None)
+            run._add_listener(lambda entry: self._check(run) if entry.type in _WATCHED else None)
         self._check(run)
 
     def _check(self, run: Run[Any]) -> None:
         for prompt in run.view.open_prompts:
-            if prompt.node_id not in run._settling:
-                self._answer(run, prompt)
+            if prompt.node_id in run._settling:
+                continue
+            if run._execution is not None and prompt.node_id not in run._execution.prompts:
+                # Open since an earlier execution, and this one has not come to it yet: used too early, a line of the
+                # script might go to a question that the body does not ask any more.
+                asyncio.get_running_loop().call_later(ASK_AGAIN_S, self._check, run)
+                return
+            self._answer(run, prompt)
 
     def _answer(self, run: Run[Any], prompt: PromptView) -> None:
         if prompt.generation > 1:

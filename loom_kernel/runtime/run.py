@@ -320,10 +320,24 @@ class Run(Generic[R]):
         else:
             found = [(r, p) for r, p in prompts if name in (p.prompt, p.node_id)]
             if not found:
-                await self._answer_early(name, value, by, [p.prompt for _, p in prompts])
-                return
+                try:
+                    await self._answer_early(name, value, by, [p.prompt for _, p in prompts])
+                    return
+                except AnswerError:
+                    # It may have opened this very moment: the journal knows, and the view hears of it next.
+                    found = await self._opening(name)
+                    if not found:
+                        raise
             run, prompt = found[0]
         await run._post_answer(prompt, encode_answer(prompt.opened, value), by)
+
+    async def _opening(self, name: str) -> list[tuple[Run[Any], PromptView]]:
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            found = [(r, p) for r, p in await self._open_prompts() if name in (p.prompt, p.node_id)]
+            if found or self.view.at_rest:
+                return found
+        return []
 
     async def _post_answer(self, prompt: PromptView, raw: Raw, by: str) -> None:
         opened = prompt.opened
