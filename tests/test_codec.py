@@ -19,6 +19,7 @@ import os
 import pathlib
 import re
 import sqlite3
+import subprocess
 import sys
 import threading
 import types
@@ -31,6 +32,7 @@ import pydantic
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic_core import PydanticCustomError
 
 from loom_kernel import codec, events
 from loom_kernel.errors import (
@@ -336,7 +338,9 @@ def test_notebook_classes() -> None:
 
     assert [main.Row(1), main.E.A] == rows
     assert [main.Row(1), main.E.A] == codec.decode_now(raw, namespace=vars(main))
-    with pytest.raises(UnknownClassError, match=r"a stored value is a Row, which is not defined in this notebook; run the cell"):
+    with pytest.raises(
+        UnknownClassError, match=r"a stored value is a Row, which is not defined in this notebook; run the cell"
+    ):
         codec.decode_now(raw, namespace={})
 
 
@@ -357,7 +361,9 @@ def test_only_data_classes_are_rebuilt(tag: str, name: str) -> None:
     """A stored name that is not a class of plain data is refused and never called."""
     node = {"$loom": tag, "class": name, "v": {"x": 1}, "name": "A", "set": []}
     if tag == "error":
-        assert isinstance(codec.decode_error(events.ErrorRecord(type=name, message="m"), step="s", namespace=None), StepFailed)
+        assert isinstance(
+            codec.decode_error(events.ErrorRecord(type=name, message="m"), step="s", namespace=None), StepFailed
+        )
         return
     with pytest.raises(UnknownClassError):
         codec.decode_now(json.dumps(node).encode())
@@ -389,6 +395,8 @@ def test_secrets_leave_a_digest() -> None:
     assert codec.digest("hunter2") == codec.digest(secret) == codec.decode_now(encoded.json)["token"]
     assert codec.digest("hunter3") != codec.digest(secret)
     assert codec.content_hash(secret) == codec.content_hash(codec.digest(secret))
+    with pytest.raises(LoomError, match="keeps only a digest of this secret"):
+        codec.digest(secret).get_secret_value()
 
 
 # ---------------------------------------------------------------- hashing
@@ -411,8 +419,12 @@ def test_hash_ignores_order_of_keys() -> None:
     """The order of a dict's keys, or of a set's items, is not content."""
     assert codec.content_hash({"a": 1, "b": (2,)}) == codec.content_hash({"b": (2,), "a": 1})
     assert codec.content_hash({"a": 1, "b": 2}) == codec.content_hash({"b": 2, "a": 1})
-    assert codec.content_hash({f"k{i}" for i in range(50)}) == codec.content_hash({f"k{i}" for i in reversed(range(50))})
-    assert codec.content_hash(collections.OrderedDict(a=1, b=2)) != codec.content_hash(collections.OrderedDict(b=2, a=1))
+    assert codec.content_hash({f"k{i}" for i in range(50)}) == codec.content_hash(
+        {f"k{i}" for i in reversed(range(50))}
+    )
+    assert codec.content_hash(collections.OrderedDict(a=1, b=2)) != codec.content_hash(
+        collections.OrderedDict(b=2, a=1)
+    )
 
 
 def test_hash_is_stable_over_versions() -> None:
@@ -554,7 +566,13 @@ def test_preview_never_raises() -> None:
 
         __str__ = __len__ = __iter__ = __repr__  # type: ignore[assignment]
 
-    for value in (circle(), Hostile(), {"a": Hostile(), "b": sqlite3.connect(":memory:")}, ["x" * 10**6] * 100, {i: i for i in range(10**4)}):
+    for value in (
+        circle(),
+        Hostile(),
+        {"a": Hostile(), "b": sqlite3.connect(":memory:")},
+        ["x" * 10**6] * 100,
+        {i: i for i in range(10**4)},
+    ):
         raw = codec.preview(value)
         json.loads(raw)
         assert len(raw) <= 2_000
@@ -562,7 +580,13 @@ def test_preview_never_raises() -> None:
 
 def test_preview_is_for_people() -> None:
     """A preview says what a value is in few words."""
-    value = {"when": dt.date(2026, 1, 2), "colour": Colour.RED, "who": Pair("a", b"123"), "path": pathlib.Path("x"), "n": math.nan}
+    value = {
+        "when": dt.date(2026, 1, 2),
+        "colour": Colour.RED,
+        "who": Pair("a", b"123"),
+        "path": pathlib.Path("x"),
+        "n": math.nan,
+    }
 
     assert json.loads(codec.preview(value)) == {
         "when": "2026-01-02",
@@ -650,6 +674,60 @@ def test_exception_cause_notes_and_group() -> None:
     assert isinstance(read, ExceptionGroup)
     assert [ValueError, HttpProblem] == [type(e) for e in read.exceptions]
     assert (["look here"], KeyError) == (read.__notes__, type(read.__cause__))
+
+
+class Both(KeyError, AttributeError):
+    pass
+
+
+class Checked(pydantic.BaseModel):
+    n: int
+    word: str = "a"
+
+    @pydantic.field_validator("word")
+    @classmethod
+    def known(cls, word: str) -> str:
+        if word == "custom":
+            raise PydanticCustomError("mine", "not {word}", {"word": word})
+        if word != "a":
+            raise ValueError("unknown word")
+        return word
+
+
+@pytest.mark.parametrize("fields", [{"n": "x"}, {}, {"n": object(), "word": "b"}, {"n": 1, "word": "custom"}])
+def test_validation_error(fields: dict[str, Any]) -> None:
+    """pydantic's own error comes back as itself, with its problems."""
+    with pytest.raises(pydantic.ValidationError) as caught:
+        Checked(**fields)
+    read = reborn(caught.value)
+
+    assert codec.rebuildable(caught.value)
+    assert isinstance(read, pydantic.ValidationError)
+    assert [(e["type"], e["loc"], e["msg"]) for e in caught.value.errors()] == [
+        (e["type"], e["loc"], e["msg"]) for e in read.errors()
+    ]
+
+
+def test_rebuildable_tells_the_truth() -> None:
+    """What ``rebuildable`` promises is what reading gives, whatever an exception holds."""
+
+    class Inner(Exception):
+        pass
+
+    awkward: list[BaseException] = [
+        Both("k"),
+        ExceptionGroup("local member", [Inner("x")]),
+        ExceptionGroup("large", [ValueError("x" * 50_000) for _ in range(5)]),
+        ExceptionGroup("connection", [ValueError(sqlite3.connect(":memory:"))]),
+        ValueError(Inner("x")),
+        subprocess.CalledProcessError(3, ["ls"], b"out", b"err"),
+        sqlite3.OperationalError("no such table"),
+        Inner("x"),
+    ]
+    for exc in awkward:
+        read = reborn(exc)
+        assert codec.rebuildable(exc) == (type(read) is type(exc)), exc
+        assert str(exc) in str(read)
 
 
 def test_exception_in_a_circle() -> None:

@@ -97,7 +97,9 @@ FRAMES: dict[str, pd.DataFrame] = {
     "names that collide": pd.DataFrame([[1, 2, 3]], columns=["a", "a", "a.2"]),
     "range columns": pd.DataFrame([[1, 2]]),
     "mixed names": pd.DataFrame([[1, 2, 3]], columns=[5, "x", None]),
-    "levels of names": pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["x", None])),
+    "levels of names": pd.DataFrame(
+        [[1, 2]], columns=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["x", None])
+    ),
     "date names": pd.DataFrame([[1, 2]], columns=pd.date_range("2020", periods=2)),
     "named columns": pd.DataFrame({"a": [1]}).rename_axis(columns="what"),
     "levels of rows": WIDE.set_index(["int", "text", "category"])[["float"]],
@@ -343,15 +345,33 @@ def test_numpy_hash_is_content() -> None:
     """Memory order and NaN patterns are not content; dtype and shape are."""
     a = np.arange(6.0).reshape(2, 3)
 
-    assert codec.content_hash(a) == codec.content_hash(np.asfortranarray(a)) == codec.content_hash(np.arange(12.0)[:6].reshape(2, 3))
-    others = [a, a.astype("f4"), a.reshape(3, 2), a.ravel(), a + 1, a.tolist(), np.float64(1), np.float32(1), 1.0, np.int64(1)]
+    assert (
+        codec.content_hash(a)
+        == codec.content_hash(np.asfortranarray(a))
+        == codec.content_hash(np.arange(12.0)[:6].reshape(2, 3))
+    )
+    others = [
+        a,
+        a.astype("f4"),
+        a.reshape(3, 2),
+        a.ravel(),
+        a + 1,
+        a.tolist(),
+        np.float64(1),
+        np.float32(1),
+        1.0,
+        np.int64(1),
+    ]
     assert len(others) == len({codec.content_hash(o) for o in others})
 
 
 def test_numpy_padding_is_not_content() -> None:
     """What lies between the fields of a structured array does not count."""
     dtype = np.dtype([("a", "i1"), ("b", "f8")], align=True)
-    one, two = np.frombuffer(b"\x00" * 16, dtype).copy(), np.frombuffer(b"\x00" + b"\xff" * 7 + b"\x00" * 8, dtype).copy()
+    one, two = (
+        np.frombuffer(b"\x00" * 16, dtype).copy(),
+        np.frombuffer(b"\x00" + b"\xff" * 7 + b"\x00" * 8, dtype).copy(),
+    )
 
     assert codec.content_hash(one) == codec.content_hash(two)
 
@@ -482,9 +502,13 @@ texts = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=5
 def test_any_frame(rows: list[Any], start: int, step: int) -> None:
     """Whatever rows a pandas, polars or Arrow table has, and however it is cut, they come back, hash and all."""
     data = {"n": [r[0] for r in rows], "t": [r[1] for r in rows], "b": [r[2] for r in rows]}
-    frame = pd.DataFrame({"n": pd.array(data["n"], "f8"), "t": pd.array(data["t"], "str"), "b": pd.array(data["b"], "bool")})[start::step]
+    frame = pd.DataFrame(
+        {"n": pd.array(data["n"], "f8"), "t": pd.array(data["t"], "str"), "b": pd.array(data["b"], "bool")}
+    )[start::step]
     polar = pl.DataFrame(data, schema={"n": pl.Float64, "t": pl.String, "b": pl.Boolean})[start:]
-    arrow = pa.table(data, schema=pa.schema({"n": pa.float64(), "t": pa.string(), "b": pa.bool_()})).slice(min(start, len(rows)))
+    arrow = pa.table(data, schema=pa.schema({"n": pa.float64(), "t": pa.string(), "b": pa.bool_()})).slice(
+        min(start, len(rows))
+    )
 
     pd.testing.assert_frame_equal(frame, back(frame), check_exact=True)
     assert_frame_equal(polar, back(polar), check_exact=True)
@@ -504,7 +528,9 @@ def test_in_short() -> None:
     assert (str(text["n"]), text["w"]) == ("1.5", "2020-01-01 00:00:00")
 
 
-@pytest.mark.parametrize("make", [lambda f: f, pl.from_pandas, pa.Table.from_pandas], ids=["pandas", "polars", "pyarrow"])
+@pytest.mark.parametrize(
+    "make", [lambda f: f, pl.from_pandas, pa.Table.from_pandas], ids=["pandas", "polars", "pyarrow"]
+)
 def test_rows_of(make: Callable[[pd.DataFrame], Any]) -> None:
     """The beginning of a table, for people."""
     rows = codec_tables.rows_of(make(pd.DataFrame({"a": range(30), "b": ["x"] * 30})), 2, 5)
@@ -515,7 +541,9 @@ def test_rows_of(make: Callable[[pd.DataFrame], Any]) -> None:
 def run(code: str) -> str:
     """What a fresh interpreter prints."""
     root = str(Path(__file__).parent.parent)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=root, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=root, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

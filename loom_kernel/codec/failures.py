@@ -16,7 +16,7 @@ from loom_kernel.codec.forms import BLOB_BYTES, TAG, Unkept
 from loom_kernel.codec.reading import READ, Reader, missing
 from loom_kernel.codec.writing import WRITE_BY_TEST, Writer
 from loom_kernel.codec_tables.refusal import Refused, type_name
-from loom_kernel.errors import StepFailed, UnknownClassError
+from loom_kernel.errors import StepFailed
 from loom_kernel.events import NULL, ErrorRecord, Frame
 
 MESSAGE_CHARACTERS = 10_000
@@ -60,7 +60,7 @@ def _record(exc: BaseException, hide: tuple[str, ...], depth: int, seen: set[int
     if isinstance(kept, ErrorRecord):
         return kept
     seen = seen | {id(exc)}
-    args, state = _parts(exc)
+    args, state = _parts(exc, seen)
     cause = exc.__cause__
     return ErrorRecord(
         type=classes.class_name(type(exc)),
@@ -69,7 +69,9 @@ def _record(exc: BaseException, hide: tuple[str, ...], depth: int, seen: set[int
         state=_raw({name: _one(item, seen) for name, item in state.items()}) if state else NULL,
         frames=frames,
         notes=[str(note) for note in getattr(exc, "__notes__", ())],
-        cause=_record(cause, hide, depth - 1, seen) if cause is not None and depth > 0 and id(cause) not in seen else None,
+        cause=_record(cause, hide, depth - 1, seen)
+        if cause is not None and depth > 0 and id(cause) not in seen
+        else None,
     )
 
 
@@ -83,11 +85,16 @@ def _message(exc: BaseException) -> str:
 
 
 def _builtin_base(cls: type) -> type[BaseException]:
-    return next(c for c in cls.__mro__ if c.__module__ == "builtins")
+    """The built-in class whose memory layout ``cls`` has: only its ``__new__`` may make an instance."""
+    while cls.__module__ != "builtins":
+        cls = cls.__base__  # type: ignore[assignment]
+    return cls
 
 
-def _parts(exc: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _parts(exc: BaseException, inside: set[int]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments for the built-in base's constructor, and the instance's own attributes."""
+    if _is_validation_error(type(exc)):
+        return (exc.title, [_problem(error, inside) for error in exc.errors(include_url=False)]), {}  # type: ignore[attr-defined]
     try:
         reduced: Any = _builtin_base(type(exc)).__reduce__(exc)
         args = reduced[1]
@@ -100,7 +107,7 @@ def _parts(exc: BaseException) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _one(value: Any, inside: set[int]) -> Any:
-    writer = Writer(inline=True, inside=inside)
+    writer = _PartWriter(inline=True, inside=inside)
     try:
         tree = writer.tree(value)
         if len(msgspec.json.encode(tree)) <= BLOB_BYTES // 2:
@@ -112,6 +119,10 @@ def _one(value: Any, inside: set[int]) -> Any:
     except Exception:
         text = ""
     return {TAG: "unkept", "kind": type_name(value), "text": text.encode("utf-8", "replace").decode()}
+
+
+class _PartWriter(Writer):
+    """Writes what an exception holds. Exceptions in it may be of any class: those come back as ``StepFailed``."""
 
 
 def _raw(tree: Any) -> Raw:
@@ -138,7 +149,12 @@ def _frames(exc: BaseException, hide: tuple[str, ...]) -> list[Frame]:
 def _frame(code: types.CodeType, line: int) -> Frame:
     filename = code.co_filename
     text = linecache.getline(filename, line).strip()
-    return Frame(file=cell_name(filename) or ("cell" if is_cell(filename) else filename), line=line, name=code.co_name, text=text[:300])
+    return Frame(
+        file=cell_name(filename) or ("cell" if is_cell(filename) else filename),
+        line=line,
+        name=code.co_name,
+        text=text[:300],
+    )
 
 
 def is_cell(filename: str) -> bool:
@@ -170,9 +186,13 @@ def rebuildable(exc: BaseException, namespace: Mapping[str, Any] | None = None) 
         return False
     try:
         found = classes.find_class(classes.class_name(cls), "error", namespace)
-    except UnknownClassError:
+        if (
+            found is not cls and found.__module__ != "__main__"
+        ):  # a cell that was run again made a new class of that name
+            return False
+        return type(_rebuild(found, encode_error(exc), Reader(missing, namespace))) is found
+    except Exception:
         return False
-    return found is cls or found.__module__ == "__main__"  # a cell that was run again made a new class of the same name
 
 
 def decode_error(record: ErrorRecord, *, step: str, namespace: Mapping[str, Any] | None = None) -> BaseException:
@@ -185,7 +205,7 @@ def decode_error(record: ErrorRecord, *, step: str, namespace: Mapping[str, Any]
     """
     try:
         cls = classes.find_class(record.type, "error", namespace)
-        exc = _rebuild(cls, record, Reader(missing, namespace))
+        exc = _rebuild(cls, record, Reader(missing, namespace, step))
     except Exception:
         kind = record.type.replace("__main__:", "").replace("builtins:", "").replace(":", ".")
         exc = StepFailed(step, kind, record.message)
@@ -203,10 +223,20 @@ def decode_error(record: ErrorRecord, *, step: str, namespace: Mapping[str, Any]
 
 def _rebuild(cls: type, record: ErrorRecord, reader: Reader) -> BaseException:
     nodes = msgspec.json.decode(record.args)
-    args = [record.message] if nodes is None else [_value(reader, node) for node in nodes]
+    args: list[Any] = [record.message] if nodes is None else [_value(reader, node) for node in nodes]
     state = msgspec.json.decode(record.state) or {}
+    if _is_validation_error(cls):
+        return _validation_error(cls, *args)
     base = _builtin_base(cls)
-    exc: BaseException = base.__new__(cls, *args)
+    try:
+        exc: BaseException = base.__new__(cls, *args)
+    except TypeError:
+        if not issubclass(base, BaseExceptionGroup):
+            raise
+        text, _, count = record.message.rpartition(" (")
+        lost = StepFailed(reader.step, "exceptions", "this member of the group was not kept")
+        args = [text, [lost] * min(max(int(count.partition(" ")[0]), 1), 100)]
+        exc = base.__new__(cls, *args)
     try:
         base.__init__(exc, *args)
     except Exception:
@@ -226,18 +256,56 @@ def _value(reader: Reader, node: Any) -> Any:
         return Unkept(str(node.get("class", "value")) if isinstance(node, dict) else "value", "")
 
 
+# ---------------------------------------------------------------- pydantic's validation errors, which have a way of their own
+
+
+def _is_validation_error(cls: type) -> bool:
+    return cls.__name__ == "ValidationError" and cls.__module__.startswith("pydantic_core")
+
+
+def _problem(error: dict[str, Any], inside: set[int]) -> dict[str, Any]:
+    kept: dict[str, Any] = {name: error[name] for name in ("type", "loc", "msg") if name in error}
+    if _is_kept(error.get("ctx"), inside):
+        kept["ctx"] = error.get("ctx") or {}
+    value = error.get("input")
+    kept["input"] = value if _is_kept(value, inside) else Unkept(type_name(value), "")
+    return kept
+
+
+def _is_kept(value: Any, inside: set[int]) -> bool:
+    tree = _one(value, inside)
+    return not (isinstance(tree, dict) and tree.get(TAG) == "unkept")
+
+
+def _validation_error(cls: Any, title: str, problems: list[dict[str, Any]]) -> BaseException:
+    from pydantic_core import PydanticCustomError
+
+    details: list[Any] = []
+    for problem in problems:
+        detail = {name: problem[name] for name in ("type", "loc", "ctx", "input") if name in problem}
+        try:
+            cls.from_exception_data(title, [detail])
+        except (KeyError, TypeError, ValueError):  # a type of the person's own
+            detail["type"] = PydanticCustomError(problem["type"], problem["msg"].replace("{", "(").replace("}", ")"))
+            detail.pop("ctx", None)
+        details.append(detail)
+    exc: BaseException = cls.from_exception_data(title, details)
+    return exc
+
+
 # ---------------------------------------------------------------- exceptions as values
 
 
 def _write(w: Writer, value: BaseException) -> Any:
-    w.named(value, "error")
+    if not isinstance(w, _PartWriter):
+        w.named(value, "error")
     record = w.container(value, lambda: _record(value, ("loom_kernel",), CAUSES, w.inside))
     return {TAG: "error", "v": msgspec.json.decode(msgspec.json.encode(record))}
 
 
 def _read(r: Reader, node: Any) -> BaseException:
     record = msgspec.json.decode(msgspec.json.encode(node["v"]), type=ErrorRecord)
-    return decode_error(record, step="", namespace=r.namespace)
+    return decode_error(record, step=r.step, namespace=r.namespace)
 
 
 WRITE_BY_TEST.insert(0, (classes.KINDS["error"], _write))  # errors hold values, and values hold errors

@@ -10,6 +10,8 @@ import pathlib
 import uuid
 from typing import Any, NamedTuple
 
+from loom_kernel.errors import LoomError
+
 BLOB_BYTES = 64 * 1024
 """What is larger than this leaves the JSON and becomes a blob."""
 
@@ -38,6 +40,12 @@ class SecretDigest(NamedTuple):
 
     sha256: str
 
+    def get_secret_value(self) -> str:
+        """Raises: LoomError, always, with what to do."""
+        raise LoomError(
+            "the journal keeps only a digest of this secret; take secrets as a workflow's inputs, which are asked for again on resume"
+        )
+
 
 class Unkept:
     """Stands for a part of an exception that could not be kept; using it as the thing it was says so."""
@@ -62,7 +70,9 @@ class Unkept:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise AttributeError(f"this {self._kind} belonged to the exception when it was raised; the journal could not keep it")
+        raise AttributeError(
+            f"this {self._kind} belonged to the exception when it was raised; the journal could not keep it"
+        )
 
 
 # ---------------------------------------------------------------- the fast path: plain JSON

@@ -11,15 +11,21 @@ import msgspec
 
 from loom_kernel import codec_tables
 from loom_kernel.codec import classes
-from loom_kernel.codec.forms import BY_TEXT, SecretDigest, Unkept
+from loom_kernel.codec.forms import BY_TEXT, SecretDigest, Unkept, is_plain
 from loom_kernel.codec_tables.refusal import type_name
 
 _SIZES = ((50, 600, 6), (20, 200, 4), (8, 80, 3), (3, 40, 2))  # items, characters, depth: tried until it fits
+_SHORT = 400  # bytes of plain JSON that need no cutting
 _DOTS = "…"
 
 
 def preview(value: Any, *, limit: int = 2_000) -> bytes:
     """A value in short, as JSON bytes of at most ``limit``; what JSON does not have is named by its type."""
+    try:
+        if is_plain(value) and len(raw := msgspec.json.encode(value)) <= min(limit, _SHORT):
+            return raw
+    except (RecursionError, ValueError, OverflowError):
+        pass
     for items, characters, depth in _SIZES:
         try:
             raw = msgspec.json.encode(_short(value, items, characters, depth, set()))
@@ -76,7 +82,9 @@ def _short(value: Any, items: int, characters: int, depth: int, inside: set[int]
                 if i >= items:
                     out[_DOTS] = f"{len(pairs) - items} more"
                     break
-                out[_cut(key if type(key) is str else repr(key), 60)] = _short(item, items, characters, depth - 1, inside)
+                out[_cut(key if type(key) is str else repr(key), 60)] = _short(
+                    item, items, characters, depth - 1, inside
+                )
             return out
         seen = []
         for i, item in enumerate(value):

@@ -23,8 +23,11 @@ from loom_kernel.errors import LoomError, UnknownClassError
 class Reader:
     """Turns a tree back into the value; ``blobs`` holds what it needs."""
 
-    def __init__(self, get_blob: Callable[[str], bytes], namespace: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, get_blob: Callable[[str], bytes], namespace: Mapping[str, Any] | None = None, step: str = ""
+    ) -> None:
         self.get_blob, self.namespace = get_blob, namespace
+        self.step = step  # whose failure is read, for the exceptions inside it that are not here
 
     def value(self, node: Any) -> Any:
         cls = type(node)
@@ -37,7 +40,9 @@ class Reader:
                 return read(self, node)
             if codec_tables.can_load(tag):
                 return codec_tables.load(tag, node, self)
-            raise LoomError(f"a stored value has the form {tag!r}, which this version of loom-kernel does not know; upgrade it")
+            raise LoomError(
+                f"a stored value has the form {tag!r}, which this version of loom-kernel does not know; upgrade it"
+            )
         if cls is list:
             return [self.value(item) for item in node]
         return node
@@ -70,7 +75,11 @@ def _read_datetime(node: Any) -> dt.datetime:
     value = dt.datetime.fromisoformat(node["v"])
     tz = read_zone(node.get("tz"))
     if tz is not None and hasattr(tz, "localize"):  # pytz
-        return (dt.datetime.fromisoformat(node["v"]) - dt.timedelta(seconds=node["offset"])).replace(tzinfo=dt.UTC).astimezone(tz)
+        return (
+            (dt.datetime.fromisoformat(node["v"]) - dt.timedelta(seconds=node["offset"]))
+            .replace(tzinfo=dt.UTC)
+            .astimezone(tz)
+        )
     return value.replace(tzinfo=tz, fold=node.get("fold", 0))
 
 

@@ -112,7 +112,8 @@ class Writer:
         for key, item in value.items():
             if type(key) is not str:
                 raise Refused(
-                    f"{type_name(value)} with the {type_name(key)} key {_short(key)}", "Keys are strings; use str(key), or a list of pairs."
+                    f"{type_name(value)} with the {type_name(key)} key {_short(key)}",
+                    "Keys are strings; use str(key), or a list of pairs.",
                 )
             try:
                 out[self._key(key)] = self.tree(item)
@@ -293,10 +294,10 @@ def _defaultdict(w: Writer, value: Any) -> Any:
     return {**out, "v": w.container(value, lambda: w.mapping(value))}
 
 
-
-
 def digest(value: Any) -> SecretDigest:
     """What is kept of a secret: ``SecretStr``, ``SecretBytes``, text or bytes, by the sha256 of its text."""
+    if type(value) is SecretDigest:
+        return value
     get = getattr(value, "get_secret_value", None)
     plain = get() if callable(get) else value
     data = plain if isinstance(plain, bytes) else str(plain).encode("utf-8", "surrogatepass")
@@ -353,7 +354,10 @@ WRITE_BY_TEST: list[tuple[Callable[[type], bool], Callable[[Writer, Any], Any]]]
 
 _DEFAULT_HINT = "Return plain data instead: JSON values, dates, data classes, pydantic models, tables or arrays."
 _HINTS: list[tuple[Any, str]] = [
-    ((str, int, float, bytes, list, tuple, dict, set), "It is a subclass of a built-in type; convert it to that type first."),
+    (
+        (str, int, float, bytes, list, tuple, dict, set),
+        "It is a subclass of a built-in type; convert it to that type first.",
+    ),
     (type, "Return its name instead."),
     (collections.abc.Awaitable, "Await it first."),
     (collections.abc.Iterator, "Return list(...) of it."),
@@ -410,5 +414,3 @@ def _sized(raw: bytes, blobs: dict[str, bytes]) -> Encoded:
     sha256 = hashlib.sha256(raw).hexdigest()
     reference = _json.encode({TAG: "json", "blob": sha256, "size": len(raw)})
     return Encoded(reference, (Blob(sha256, raw), *(Blob(sha, data) for sha, data in blobs.items())))
-
-

@@ -92,7 +92,11 @@ def load(tag: str, node: Any, reader: PartReader) -> Any:
     try:
         return importlib.import_module(_LIBRARIES[name]).READ[tag](node, reader)
     except ImportError as error:
-        extra = "`pip install 'loom-kernel[tables]'`" if error.name in ("pandas", "pyarrow") else f"`pip install {error.name}`"
+        extra = (
+            "`pip install 'loom-kernel[tables]'`"
+            if error.name in ("pandas", "pyarrow")
+            else f"`pip install {error.name}`"
+        )
         raise LoomError(f"reading a stored {tag} needs {error.name}, which is not installed here: {extra}") from None
 
 

@@ -119,7 +119,11 @@ def _feed(value: Any, digest: Digest, writer: PartWriter) -> None:
     if pa.types.is_boolean(kind):
         digest.update(np.packbits(value.to_numpy(zero_copy_only=False)).data)
     elif pa.types.is_large_binary(kind):
-        offsets = np.frombuffer(value.buffers()[1], np.int64)[value.offset : value.offset + len(value) + 1] if len(value) else np.zeros(1, np.int64)
+        offsets = (
+            np.frombuffer(value.buffers()[1], np.int64)[value.offset : value.offset + len(value) + 1]
+            if len(value)
+            else np.zeros(1, np.int64)
+        )
         digest.update(np.diff(offsets).data)
         if value.buffers()[2] is not None:
             digest.update(memoryview(value.buffers()[2])[offsets[0] : offsets[-1]])

@@ -55,7 +55,11 @@ def _table(tag: str, frame: Any) -> Kind:
         columns, about = _describe(table, writer)
         names = _unique([name for name, _ in columns])
         meta = {b"loom": msgspec.json.encode(about)}
-        data = arrow.to_parquet(arrow.pa.table([a for _, a in columns], names).replace_schema_metadata(meta)) if columns else None
+        data = (
+            arrow.to_parquet(arrow.pa.table([a for _, a in columns], names).replace_schema_metadata(meta))
+            if columns
+            else None
+        )
         shape = list(value.shape)
         if data is None:
             return {"$loom": tag, "about": about, "shape": shape}
@@ -191,13 +195,24 @@ def _to_arrow(series: Any, writer: PartWriter, hashing: bool) -> tuple[Any, dict
         return _categories(series, writer, hashing)
     if isinstance(dtype, pd.SparseDtype):
         array, meta = _to_arrow(pd.Series(np.asarray(series.array, dtype.subtype)), writer, hashing)
-        return array, {"dtype": "sparse", "of": meta, "subtype": str(dtype.subtype), "fill": writer.part(dtype.fill_value)}
+        return array, {
+            "dtype": "sparse",
+            "of": meta,
+            "subtype": str(dtype.subtype),
+            "fill": writer.part(dtype.fill_value),
+        }
     if isinstance(dtype, pd.DatetimeTZDtype):
-        values = pa.array(series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()).cast(pa.timestamp(dtype.unit, "UTC"))
+        values = pa.array(series.dt.tz_convert("UTC").dt.tz_localize(None).to_numpy()).cast(
+            pa.timestamp(dtype.unit, "UTC")
+        )
         return values, {"dtype": "datetimetz", "unit": dtype.unit, "tz": zone(dtype.tz)}
     if isinstance(dtype, pd.StringDtype):
         na = "nan" if dtype.na_value is np.nan else "NA"
-        return _chunk(pa.array(series.array, pa.large_string())), {"dtype": "string", "storage": dtype.storage, "na": na}
+        return _chunk(pa.array(series.array, pa.large_string())), {
+            "dtype": "string",
+            "storage": dtype.storage,
+            "na": na,
+        }
     if isinstance(dtype, np.dtype) and dtype.hasobject:
         return _objects(series, writer, hashing)
     if isinstance(dtype, np.dtype):
@@ -253,7 +268,11 @@ def _categories(series: Any, writer: PartWriter, hashing: bool) -> tuple[Any, di
     dtype = series.dtype
     codes = np.asarray(series.cat.codes, "i8")
     array = pa.array(codes, mask=codes < 0)
-    meta: dict[str, Any] = {"dtype": "category", "ordered": bool(dtype.ordered), "categories": _labels(dtype.categories, writer, hashing)}
+    meta: dict[str, Any] = {
+        "dtype": "category",
+        "ordered": bool(dtype.ordered),
+        "categories": _labels(dtype.categories, writer, hashing),
+    }
     if "text" in meta["categories"] and len(dtype.categories):
         array = pa.array(list(dtype.categories), pa.large_string()).take(array)
         meta["values"] = True
@@ -371,7 +390,11 @@ def _read_index(meta: Any, columns: list[Any], reader: PartReader) -> Any:
 def _read_labels(meta: Any, reader: PartReader) -> Any:
     if "text" in meta:
         dtype = meta["dtype"]
-        kind = object if dtype["dtype"] == "object" else pd.StringDtype(dtype["storage"], na_value=np.nan if dtype["na"] == "nan" else pd.NA)
+        kind = (
+            object
+            if dtype["dtype"] == "object"
+            else pd.StringDtype(dtype["storage"], na_value=np.nan if dtype["na"] == "nan" else pd.NA)
+        )
         return pd.Index(meta["text"], dtype=kind, name=reader.value(meta["name"]))
     if "parquet" not in meta:
         return _read_index(meta["index"], [], reader)
@@ -404,7 +427,9 @@ READ = {
     "pd.NaT": lambda node, reader: pd.NaT,
     "pd.NA": lambda node, reader: pd.NA,
     "pd.Period": lambda node, reader: pd.Period(ordinal=node["v"], freq=node["freq"]),
-    "pd.Interval": lambda node, reader: pd.Interval(reader.value(node["v"][0]), reader.value(node["v"][1]), node["closed"]),
+    "pd.Interval": lambda node, reader: pd.Interval(
+        reader.value(node["v"][0]), reader.value(node["v"][1]), node["closed"]
+    ),
 }
 
 

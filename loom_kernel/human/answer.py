@@ -59,14 +59,18 @@ def encode_answer(opened: PromptOpened, value: Any) -> Raw:
     if value is SKIP:
         if opened.has_default:
             return opened.default
-        raise AnswerError(f"question {opened.prompt!r} has no default, so it cannot be skipped; {expected(opened.kind, opened.options)}")
+        raise AnswerError(
+            f"question {opened.prompt!r} has no default, so it cannot be skipped; {expected(opened.kind, opened.options)}"
+        )
     answer = normal_answer(opened.kind, value, name=opened.prompt, options=opened.options)
     try:
         encoded = codec.encode(answer, path=f"answer to {opened.prompt!r}", allow_nan=False)
     except LoomError as error:
         raise AnswerError(str(error)) from None
     if encoded.blobs:
-        raise AnswerError(f"the answer to {opened.prompt!r} is {len(encoded.blobs[0].data):,} bytes; at most {codec.BLOB_BYTES:,} are taken")
+        raise AnswerError(
+            f"the answer to {opened.prompt!r} is {len(encoded.blobs[0].data):,} bytes; at most {codec.BLOB_BYTES:,} are taken"
+        )
     return Raw(encoded.json)
 
 
@@ -90,7 +94,9 @@ def _confirmed(value: Any, name: str) -> bool:
             return True
         if word in NO:
             return False
-    raise AnswerError(f"the answer to {name!r} must be yes or no (true, y, approve, confirm; false, n, reject, deny), not {_brief(value)}")
+    raise AnswerError(
+        f"the answer to {name!r} must be yes or no (true, y, approve, confirm; false, n, reject, deny), not {_brief(value)}"
+    )
 
 
 def _selected(value: Any, name: str, options: Sequence[str]) -> str:
@@ -102,7 +108,9 @@ def _selected(value: Any, name: str, options: Sequence[str]) -> str:
         if len(same) == 1:
             return same[0]
         if len(same) > 1:
-            raise AnswerError(f"the answer to {name!r}, {_brief(value)}, could be {' or '.join(map(repr, same))}; write it exactly")
+            raise AnswerError(
+                f"the answer to {name!r}, {_brief(value)}, could be {' or '.join(map(repr, same))}; write it exactly"
+            )
         if word.isascii() and word.isdigit():
             value = int(word)
     if type(value) is int and 1 <= value <= len(options):
@@ -116,7 +124,9 @@ def _filled(value: Any, name: str) -> dict[str, Any]:
         try:
             value = json.loads(value)
         except ValueError:
-            raise AnswerError(f"the answer to {name!r} must be the form's fields as a JSON object, not {_brief(value)}") from None
+            raise AnswerError(
+                f"the answer to {name!r} must be the form's fields as a JSON object, not {_brief(value)}"
+            ) from None
     dump = getattr(value, "model_dump", None)
     if callable(dump) and not isinstance(value, type):
         value = dump(mode="json", by_alias=True)
@@ -153,7 +163,10 @@ def read_form(model: Any, answer: Any, *, name: str) -> Any:
         return answer
     fields = _filled(answer, name)
     try:
-        return model.model_validate_json(msgspec.json.encode(fields))  # as JSON, so that strict models take a date's text
+        raw = msgspec.json.encode(fields)  # as JSON, so that strict models take a date's text
+        return model.model_validate_json(raw)
     except ValidationError as error:
-        problems = [f"  - {'.'.join(map(str, e['loc'])) or 'the form'}: {e['msg']}" for e in error.errors(include_url=False)]
+        problems = [
+            f"  - {'.'.join(map(str, e['loc'])) or 'the form'}: {e['msg']}" for e in error.errors(include_url=False)
+        ]
         raise AnswerError(f"the answer to {name!r} does not fit:\n" + "\n".join(problems)) from None

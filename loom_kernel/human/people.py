@@ -55,7 +55,7 @@ class Interview(People):
             message: the question.
             name: what people type to answer it; the slug of the literal text otherwise.
             show: a table, figure or text to look at before answering.
-            timeout_s: seconds until ``default`` is taken.
+            timeout_s: seconds until ``default`` is taken, or ``PromptTimeout`` is raised where there is none.
             default: True or False.
 
         Raises:
@@ -101,7 +101,9 @@ class Interview(People):
         """Ask for text of many lines, starting with ``initial``. Arguments and errors as for :meth:`confirm`."""
         if not isinstance(initial, str):
             raise DefinitionError(f"ctx.ui.editor(initial=...) takes text, not {type(initial).__name__}")
-        return self._put("editor", "Edit the text", {"type": "string"}, name or "editor", show, timeout_s, default, initial=initial)
+        return self._put(
+            "editor", "Edit the text", {"type": "string"}, name or "editor", show, timeout_s, default, initial=initial
+        )
 
     def form(
         self,
@@ -123,7 +125,11 @@ class Interview(People):
         """
         schema = _form_schema(model)
         doc = (vars(model).get("__doc__") or "").strip().splitlines()
-        message = doc[0] if doc else " ".join(re.findall(r"[A-Z]+(?=[A-Z][a-z]|$)|[A-Z]?[a-z]+|\d+", model.__name__)).capitalize()
+        message = (
+            doc[0]
+            if doc
+            else " ".join(re.findall(r"[A-Z]+(?=[A-Z][a-z]|$)|[A-Z]?[a-z]+|\d+", model.__name__)).capitalize()
+        )
         start = None
         if initial is not None:
             try:
@@ -131,7 +137,15 @@ class Interview(People):
             except AnswerError as error:
                 raise DefinitionError(f"ctx.ui.form(initial=...): {error}") from None
         return self._put(
-            "form", message or model.__name__, schema, name or slug(message), show, timeout_s, default, initial=start, model=model
+            "form",
+            message or model.__name__,
+            schema,
+            name or slug(message),
+            show,
+            timeout_s,
+            default,
+            initial=start,
+            model=model,
         )
 
     def _put(
@@ -168,7 +182,7 @@ class Interview(People):
                 initial=initial,
                 schema=schema,
                 show=show,
-                timeout_s=_timeout(kind, timeout_s, default),
+                timeout_s=_timeout(kind, timeout_s),
                 default=_default(kind, default, parse, name, options),
                 has_default=default is not UNSET,
                 where=where(caller),
@@ -193,7 +207,9 @@ def _labels(options: Sequence[str]) -> tuple[str, ...]:
 
 def _form_schema(model: Any) -> dict[str, Any]:
     if not isinstance(model, type) or not hasattr(model, "model_json_schema"):
-        raise DefinitionError(f"ctx.ui.form takes a pydantic model class, not {getattr(model, '__name__', type(model).__name__)}")
+        raise DefinitionError(
+            f"ctx.ui.form takes a pydantic model class, not {getattr(model, '__name__', type(model).__name__)}"
+        )
     try:
         schema: dict[str, Any] = model.model_json_schema(mode="validation")
     except Exception as error:
@@ -211,13 +227,11 @@ def _name(kind: str, name: Any) -> str:
     return name
 
 
-def _timeout(kind: str, timeout_s: Any, default: Any) -> float | None:
+def _timeout(kind: str, timeout_s: Any) -> float | None:
     if timeout_s is None:
         return None
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not (0 < timeout_s < math.inf):
         raise DefinitionError(f"ctx.ui.{kind}(timeout_s={timeout_s!r}): a number of seconds above zero is needed")
-    if default is UNSET:
-        raise DefinitionError(f"ctx.ui.{kind}(timeout_s={timeout_s!r}) needs default=..., the answer that is taken then")
     return float(timeout_s)
 
 

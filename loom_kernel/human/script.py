@@ -85,7 +85,9 @@ class Answers:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise AnswerError(f"the answers file {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            raise AnswerError(
+                f"the answers file {path} cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from None
         try:
             content = YAML(typ="safe", pure=True).load(text)
         except MarkedYAMLError as error:
@@ -121,7 +123,9 @@ class Answers:
         """
         left = self.leftovers()
         if left:
-            raise AnswerError(f"{self.source}: nobody asked for {len(left)} of the answers; remove them:\n" + "\n".join(left))
+            raise AnswerError(
+                f"{self.source}: nobody asked for {len(left)} of the answers; remove them:\n" + "\n".join(left)
+            )
 
 
 def _same_workflow(pattern: str, name: str) -> bool:
@@ -185,7 +189,11 @@ def _example_of(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) 
     kind = schema.get("type")
     if kind == "object" and depth:
         needed = schema.get("required", [])
-        return {name: _example_of(part, defs, depth - 1) for name, part in schema.get("properties", {}).items() if name in needed}
+        return {
+            name: _example_of(part, defs, depth - 1)
+            for name, part in schema.get("properties", {}).items()
+            if name in needed
+        }
     return {"boolean": True, "integer": schema.get("minimum", 1), "number": schema.get("minimum", 1.0), "array": [], "object": {}, "null": None}.get(
         str(kind), "..."
     )  # fmt: skip

@@ -57,7 +57,12 @@ def _hash(value: Any, parts: list[Shown]) -> str:
 
 def _is_rich(value: Any) -> bool:
     """Whether a value is more than plain data, so that a list of such is several things to show."""
-    return _table(value) is not None or _is_records(value) or _image_maker(value) is not None or _markdown(value) is not None
+    return (
+        _table(value) is not None
+        or _is_records(value)
+        or _image_maker(value) is not None
+        or _markdown(value) is not None
+    )
 
 
 def _one(value: Any) -> Shown:
@@ -86,7 +91,11 @@ def _shown(value: Any) -> Shown:
 
 
 def _is_records(value: Any) -> bool:
-    return isinstance(value, list | tuple) and bool(value) and all(isinstance(row, Mapping) and row for row in value[:ROWS])
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(row, Mapping) and row for row in value[:ROWS])
+    )
 
 
 def _table(value: Any) -> Shown | None:
@@ -182,7 +191,13 @@ def _picture(picture: Any) -> Shown:
 
 def _image(data: Any, mime: str, what: str) -> Shown:
     data = data[0] if isinstance(data, tuple) else data
-    raw = data.encode() if isinstance(data, str) and mime.endswith("svg+xml") else base64.b64decode(data) if isinstance(data, str) else data
+    raw = (
+        data.encode()
+        if isinstance(data, str) and mime.endswith("svg+xml")
+        else base64.b64decode(data)
+        if isinstance(data, str)
+        else data
+    )
     if len(raw) > IMAGE_BYTES:
         return Shown(kind="text", text=f"{what} of {len(raw):,} bytes, which is too large to show; show a smaller one")
     return Shown(kind="image", text=f"data:{mime};base64,{base64.b64encode(raw).decode()}")

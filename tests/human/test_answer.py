@@ -44,13 +44,25 @@ def test_no(word: Any) -> None:
 @pytest.mark.parametrize("word", ["", "maybe", "yes please", "0", "1", 1, 0, None, [], {}, "yess", "nо"])
 def test_neither(word: Any) -> None:
     """Anything else is refused, and the sentence says what is expected."""
-    with pytest.raises(AnswerError, match=r"the answer to 'go' must be yes or no \(true, y, approve, confirm; false, n, reject, deny\), not"):
+    with pytest.raises(
+        AnswerError,
+        match=r"the answer to 'go' must be yes or no \(true, y, approve, confirm; false, n, reject, deny\), not",
+    ):
         encode_answer(opened("confirm"), word)
 
 
 @pytest.mark.parametrize(
     ("answer", "label"),
-    [("Keep", "Keep"), ("keep", "Keep"), (" KEEP ", "Keep"), (1, "Keep"), ("2", "Drop"), (3, "10"), ("10", "10"), ("3", "10")],
+    [
+        ("Keep", "Keep"),
+        ("keep", "Keep"),
+        (" KEEP ", "Keep"),
+        (1, "Keep"),
+        ("2", "Drop"),
+        (3, "10"),
+        ("10", "10"),
+        ("3", "10"),
+    ],
 )
 def test_select(answer: Any, label: str) -> None:
     """A label, in whatever case, or its number from 1; a label that is a number goes first."""
@@ -85,7 +97,8 @@ def test_form() -> None:
     fields = {"when": "2026-01-02", "n": 3}
 
     assert [fields] * 4 == [
-        stored("form", v) for v in (fields, '{"when": "2026-01-02", "n": 3}', order, {"when": dt.date(2026, 1, 2), "n": 3})
+        stored("form", v)
+        for v in (fields, '{"when": "2026-01-02", "n": 3}', order, {"when": dt.date(2026, 1, 2), "n": 3})
     ]
     assert order == read_form(Order, fields, name="go") == read_form(Order, order, name="go")
 
@@ -95,7 +108,11 @@ def test_form_refused() -> None:
     with pytest.raises(AnswerError) as caught:
         read_form(Order, {"when": "soon", "n": 0}, name="go")
 
-    assert [line.partition(":")[0] if i else line for i, line in enumerate(str(caught.value).splitlines())] == ["the answer to 'go' does not fit:", "  - when", "  - n"]
+    assert [line.partition(":")[0] if i else line for i, line in enumerate(str(caught.value).splitlines())] == [
+        "the answer to 'go' does not fit:",
+        "  - when",
+        "  - n",
+    ]
     for value in ("yes", 5, [1], Order, {"f": object()}):
         with pytest.raises(AnswerError, match="the answer to 'go'"):
             encode_answer(opened("form"), value)

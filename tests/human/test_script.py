@@ -144,6 +144,11 @@ def test_line_for(tmp_path: Path, opened: PromptOpened) -> None:
 def test_line_for_reads_well() -> None:
     """The line is what a person would write."""
     assert line_for(QUESTIONS[0], "digest") == "- {workflow: digest, prompt: go, answer: yes}  # Go on? # really"
-    assert line_for(QUESTIONS[-1]) == '- {prompt: order, answer: {"where": {"city": "..."}, "count": 1, "note": "..."}}  # Order'
-    order = Answers([{"prompt": "order", "answer": {"where": {"city": "x"}, "count": 1, "note": None}}]).take("w", "order")
+    assert (
+        line_for(QUESTIONS[-1])
+        == '- {prompt: order, answer: {"where": {"city": "..."}, "count": 1, "note": "..."}}  # Order'
+    )
+    order = Answers([{"prompt": "order", "answer": {"where": {"city": "x"}, "count": 1, "note": None}}]).take(
+        "w", "order"
+    )
     assert order is not None and Order.model_validate(order.answer)

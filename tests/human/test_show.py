@@ -18,7 +18,9 @@ import pytest
 from loom_kernel.events import Shown
 from loom_kernel.human.show import shown
 
-FRAME = pd.DataFrame({"day": pd.date_range("2020", periods=30), "t": [1.0, 2.5, None] * 10, "text": ["a\n b", None, "x" * 200] * 10})
+FRAME = pd.DataFrame(
+    {"day": pd.date_range("2020", periods=30), "t": [1.0, 2.5, None] * 10, "text": ["a\n b", None, "x" * 200] * 10}
+)
 
 
 def one(value: Any) -> Shown:
@@ -33,7 +35,11 @@ def test_table(make: Any) -> None:
     table = one(make(FRAME))
 
     assert (table.kind, table.columns, len(table.rows), table.total) == ("table", ["day", "t", "text"], 20, 30)
-    assert table.rows[:3] == [["2020-01-01", "1", "a b"], ["2020-01-02", "2.5", "–"], ["2020-01-03", "–", "x" * 79 + "…"]]
+    assert table.rows[:3] == [
+        ["2020-01-01", "1", "a b"],
+        ["2020-01-02", "2.5", "–"],
+        ["2020-01-03", "–", "x" * 79 + "…"],
+    ]
 
 
 def test_wide_table() -> None:
