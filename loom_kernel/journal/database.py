@@ -137,7 +137,7 @@ def _lock(folder: Path) -> int:
 def _connect(folder: Path) -> Any:
     path = folder / FILE
     threads = max(1, (os.cpu_count() or 2) - 1)
-    config = {
+    config: dict[str, str | bool | int | float | list[str]] = {
         "threads": threads,  # a core stays free for appends
         "memory_limit": "1GB",
         "temp_directory": str(folder / "tmp" / "spill"),

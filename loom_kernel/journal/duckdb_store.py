@@ -338,9 +338,9 @@ class DuckDBRunJournal(RunJournal):
         """After a restart, a run's keys are read from the file at its first append; its appends wait in order."""
         waiting = self._deferred.get(lease.run_id)
         if waiting is not None:
-            waiting.append((lease, *rest))  # type: ignore[arg-type]
+            waiting.append((lease, *rest))
             return
-        self._deferred[lease.run_id] = [(lease, *rest)]  # type: ignore[list-item]
+        self._deferred[lease.run_id] = [(lease, *rest)]
         self._spawn(self._undefer(lease.run_id))
 
     async def _undefer(self, run_id: str) -> None:
@@ -581,7 +581,7 @@ class DuckDBRunJournal(RunJournal):
                 return path
             except asyncio.CancelledError:
                 cursor.interrupt()  # the asker is gone
-                work.add_done_callback(lambda done: (done.exception(), path.unlink(missing_ok=True)))
+                work.add_done_callback(lambda done: _discard(done, path))
                 raise
             except SqlError:
                 if late:
@@ -687,4 +687,11 @@ class DuckDBRunJournal(RunJournal):
         task.add_done_callback(self._tasks.discard)
 
 
+def _discard(done: asyncio.Future[None], path: Path) -> None:
+    """Nobody waits for this result any more."""
+    done.exception()
+    path.unlink(missing_ok=True)
+
+
 query_entries = database.query_entries
+"""One SELECT over entries in memory; for the journal in memory."""
