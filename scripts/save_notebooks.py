@@ -24,14 +24,18 @@ def execute(path: Path) -> Any:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
+    notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as home:
-        os.environ |= {"LOOM_HOME": f"{home}/.loom", "LOOM_ANSWERS": str(NOTEBOOKS / "answers.yaml")}
-        os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # debugpy would print about frozen modules
-        notebook = nbformat.read(path, as_version=4)
-        resources = {"metadata": {"path": str(path.parent)}}
-        return NotebookClient(
-            notebook, timeout=300, kernel_name="python3", store_widget_state=False, resources=resources
-        ).execute()
+        client = NotebookClient(
+            notebook,
+            timeout=300,
+            kernel_name="python3",
+            store_widget_state=False,
+            extra_arguments=["--log-level=ERROR"],  # no warning about local sockets
+            resources={"metadata": {"path": str(path.parent)}},
+        )
+        env = {**os.environ, "LOOM_HOME": f"{home}/.loom", "LOOM_ANSWERS": str(NOTEBOOKS / "answers.yaml")}
+        return client.execute(env=env)
 
 
 def clean(notebook: Any) -> None:

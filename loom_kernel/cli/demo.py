@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ def demo(arguments: argparse.Namespace) -> int:
     since = time.time()
     print(f"Executing {tour.name}, answered by {answers.name} ...", flush=True)
     result = execute(tour, answers)
+    here = Path.cwd()
     os.chdir(tour.parent)  # the journal of that folder
     tell(since)
-    print(f"\nThe executed notebook: {os.path.relpath(result)}")
-    print(f"Open the tour and answer it yourself: loom lab {tour}")
+    loom = os.path.relpath(sys.argv[0], here) if os.sep in sys.argv[0] else "loom"
+    print(f"\nThe executed notebook: {os.path.relpath(result, here)}")
+    print(f"Open the tour and answer it yourself: {loom} lab {os.path.relpath(tour, here)}")
     return 0
 
 
@@ -45,19 +48,21 @@ def execute(tour: Path, answers: Path) -> Path:
         from nbclient.exceptions import CellExecutionError
     except ImportError:
         raise LoomError("executing a notebook needs nbclient; `pip install 'loom-kernel[lab]'` brings it") from None
+    # For the kernel only: this process asks no questions, and debugpy would print about frozen modules.
+    env = {"PYDEVD_DISABLE_FILE_VALIDATION": "1", **os.environ}
     if answers.is_file():
-        os.environ["LOOM_ANSWERS"] = str(answers)
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # debugpy would print about frozen modules
+        env["LOOM_ANSWERS"] = str(answers)
     notebook: Any = nbformat.read(tour, as_version=4)
     client = NotebookClient(
         notebook,
         timeout=300,
         kernel_name="python3",
         store_widget_state=False,
+        extra_arguments=["--log-level=ERROR"],  # no warning about local sockets in the middle of the output
         resources={"metadata": {"path": str(tour.parent)}},
     )
     try:
-        client.execute()
+        client.execute(env=env)
     except CellExecutionError as error:
         raise RunFailed(str(error)) from None
     result = tour.parent / "out" / tour.name
