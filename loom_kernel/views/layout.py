@@ -18,7 +18,8 @@ GAP_X = 36.0
 GAP_Y = 12.0
 MARGIN = 14.0
 _SWEEPS = 8
-_PULLS = 10
+_SPREAD = 8
+_STRAIGHTEN = 2
 _BEND = 6.0  # what a line that only passes through a column takes of its height
 
 
@@ -173,15 +174,44 @@ def _middles(columns: list[list[int]], up: list[list[int]], down: list[list[int]
         for u in column:
             y[u] = at + size[u] / 2
             at += size[u] + GAP_Y
-    # A neighbour that hangs on this box alone pulls fully, one of many neighbours by its share: so a chain runs
-    # straight and a box stands in the middle of its own branches, not of everybody's.
+
+    # A neighbour that hangs on this box alone pulls fully, one of many neighbours by its share: so a box stands in
+    # the middle of its own branches, not of everybody's.
     pulls = [[(v, 1 / len(down[v])) for v in up[u]] + [(v, 1 / len(up[v])) for v in down[u]] for u in range(len(up))]
     weights = [sum(w for _, w in pull) or 1.0 for pull in pulls]
-    for sweep in range(_PULLS):
+    for sweep in range(_SPREAD):
         for column in columns if sweep % 2 == 0 else reversed(columns):
             want = [sum(y[v] * w for v, w in pulls[u]) / weights[u] if pulls[u] else y[u] for u in column]
             _spread(column, want, size, y, weights)
+    for _ in range(_STRAIGHTEN):
+        _straighten(columns, up, down, pulls, size, y)
     return y
+
+
+def _straighten(
+    columns: list[list[int]],
+    up: list[list[int]],
+    down: list[list[int]],
+    pulls: list[list[tuple[int, float]]],
+    size: list[float],
+    y: list[float],
+) -> None:
+    """Put chains on one line: where two have only each other, both want what all of their chain want together."""
+    head = list(range(len(up)))
+    for column in columns[1:]:
+        for u in column:
+            if len(up[u]) == 1 and len(down[up[u][0]]) == 1:
+                head[u] = head[up[u][0]]
+    wishes, weights = [0.0] * len(up), [0.0] * len(up)
+    for u, pull in enumerate(pulls):
+        for v, weight in pull:
+            if head[v] != head[u]:
+                wishes[head[u]] += y[v] * weight
+                weights[head[u]] += weight
+    wish = [wishes[h] / weights[h] if weights[h] else y[h] for h in head]
+    strength = [weights[h] or 1.0 for h in head]
+    for column in columns:
+        _spread(column, [wish[u] for u in column], size, y, strength)
 
 
 def _spread(column: list[int], want: list[float], size: list[float], y: list[float], weights: list[float]) -> None:

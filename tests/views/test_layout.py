@@ -106,7 +106,7 @@ def test_an_empty_graph_has_a_size() -> None:
 
 
 def test_a_thousand_nodes_are_laid_out_in_time() -> None:
-    """A layered graph of 1,000 boxes and about 1,400 edges takes less than 300 ms (best of three)."""
+    """A layered graph of 1,000 boxes and about 1,400 edges takes less than 300 ms of a processor (best of three)."""
     rng = random.Random(1)
     edges = set()
     for i in range(10, 1_000):
@@ -118,7 +118,7 @@ def test_a_thousand_nodes_are_laid_out_in_time() -> None:
     best = 9.0
     for _ in range(3):
         _layout.cache_clear()
-        begun = time.perf_counter()
+        begun = time.process_time()
         layout([128.0] * 1_000, sorted(edges))
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.process_time() - begun)
     assert best < 0.3
