@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import hashlib
@@ -12,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.notebook.tap import Tap, advice
-from loom_kernel.notebook.waiting import Interrupts, left
+from loom_kernel.notebook.waiting import Interrupts, left, left_in_task
 
 if TYPE_CHECKING:
     from loom_kernel.notebook.live_view import LiveView
@@ -57,8 +58,8 @@ class KernelHost:
         notebook = os.environ.get("JPY_SESSION_NAME") or self._shell.user_ns.get(_VSCODE_PATH)
         cell = (parent.get("metadata") or {}).get("cellId")
         if not isinstance(cell, str) or not cell:
-            code = (parent.get("content") or {}).get("code")
-            cell = f"source:{hashlib.sha256(code.encode()).hexdigest()[:16]}" if isinstance(code, str) else None
+            code = self.cell_text()
+            cell = f"source:{hashlib.sha256(code.encode()).hexdigest()[:16]}" if code else None
         notebook = str(notebook) if notebook else None
         return Place(
             notebook=notebook,
@@ -101,7 +102,7 @@ class KernelHost:
         if self._interrupts.in_cell:
             return left(line)
         print(line)
-        return None
+        return left_in_task()
 
     # ------------------------------------------------------------ what a kernel is like
 
@@ -122,7 +123,14 @@ class KernelHost:
         """What brings clicks while a cell runs; installed when first needed."""
         if self._tap is None:
             self._tap = Tap(self._shell.kernel, self._runtime().loop.loop)
+            # After the runtime's own, so that a kernel that ends in peace leaves pictures before runs are let go.
+            atexit.register(self.close)
         return self._tap
+
+    def cell_text(self) -> str:
+        """The running cell as the person wrote it."""
+        code = (self._parent().get("content") or {}).get("code")
+        return code if isinstance(code, str) else ""
 
     # ------------------------------------------------------------ showing
 
@@ -159,6 +167,7 @@ class KernelHost:
         """Turn every live view into its picture and give the kernel back as it was."""
         for view in list(self._views.values()):
             view.close()
+        atexit.unregister(self.close)
         if self._tap is not None:
             self._tap.remove()
         with contextlib.suppress(ValueError):

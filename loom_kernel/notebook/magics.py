@@ -5,8 +5,8 @@ Loading registers names and nothing more. The runtime, the journal and everythin
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CELL_MAGICS = ("workflow", "loom", "loomsql")
 LINE_MAGICS = ("loom", "loomsql")
+
+_OURS = re.compile(rf"%%(?:{'|'.join(CELL_MAGICS)})\b")
 
 _loaded: Extension | None = None
 
@@ -47,6 +49,7 @@ class Extension:
         for name, magic in (("loom", self._loom), ("loomsql", self._loomsql)):
             shell.register_magic_function(_quiet(magic, name), "line_cell", name)
         shell.register_magic_function(_quiet(self._workflow, "workflow"), "cell", "workflow")
+        shell.input_transformers_cleanup.insert(0, _without_comments_above)
         self._completion: Completion = Completion(shell, self.session)
         shell.Completer.custom_matchers.append(self._completion.matcher)
 
@@ -68,6 +71,8 @@ class Extension:
         for kind, names in (("line", LINE_MAGICS), ("cell", CELL_MAGICS)):
             for name in names:
                 self.shell.magics_manager.magics[kind].pop(name, None)
+        with contextlib.suppress(ValueError):
+            self.shell.input_transformers_cleanup.remove(_without_comments_above)
         with contextlib.suppress(ValueError):
             self.shell.Completer.custom_matchers.remove(self._completion.matcher)
         if "loom_kernel.runtime" in sys.modules:
@@ -94,10 +99,13 @@ class Extension:
         from loom_kernel.notebook import workflow_cell
 
         text = f"%%workflow {line}\n{cell}"
+        raw = self.host.cell_text() if self.host is not None else ""
+        # IPython takes off what stands above the magic; lines are counted in what the person sees.
+        above = next((n for n, found in enumerate(raw.splitlines()) if found.startswith("%%")), 0)
         workflow_cell.define_from_cell(
             split(workflow_cell.COMMAND, line),
             without_markers(cell),
-            workflow_cell.remember(text, self.shell),
+            workflow_cell.remember(raw if above else text, self.shell, above),
             self.shell.user_ns,
         )
 
@@ -116,7 +124,6 @@ def load(shell: Any) -> None:
     if _loaded is not None:
         _loaded.close()
     _loaded = Extension(shell)
-    atexit.register(_at_exit)
     _report_interrupted(_loaded)
 
 
@@ -126,7 +133,6 @@ def unload(shell: Any) -> None:
     if _loaded is not None and _loaded.shell is shell:
         _loaded.close()
         _loaded = None
-        atexit.unregister(_at_exit)
 
 
 def runtime() -> Runtime:
@@ -136,11 +142,14 @@ def runtime() -> Runtime:
     return get_runtime()
 
 
-def _at_exit() -> None:
-    """A kernel that ends in peace leaves pictures behind."""
-    if _loaded is not None and _loaded.host is not None:
-        with contextlib.suppress(Exception):
-            _loaded.host.close()
+def _without_comments_above(lines: list[str]) -> list[str]:
+    """A comment above one of our cell magics (a marker of nbval, a linter's) would keep IPython from seeing it."""
+    for n, line in enumerate(lines):
+        if _OURS.match(line):
+            return lines[n:]
+        if line.strip() and not line.lstrip().startswith("#"):
+            break
+    return lines
 
 
 def _quiet(magic: Any, name: str) -> Any:

@@ -14,7 +14,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 AGAIN_S = 10.0
 """Seconds within which the next interrupt of a cell that waits for the same run cancels it."""
@@ -104,8 +106,16 @@ class Interrupts:
 
 def left(line: str) -> KeyboardInterrupt:
     """The KeyboardInterrupt that ends a waiting cell; IPython shows ``line`` instead of a traceback."""
-    error = KeyboardInterrupt(line)
-    error._render_traceback_ = lambda: [f"KeyboardInterrupt: {line}"]  # type: ignore[attr-defined]
+    return _plain(KeyboardInterrupt(line))
+
+
+def left_in_task() -> asyncio.CancelledError:
+    """What ends a task of the cell; ``gather`` hands it on to the cell as it is."""
+    return _plain(asyncio.CancelledError("the cell was interrupted"))
+
+
+def _plain(error: E) -> E:
+    error._render_traceback_ = lambda: [f"{type(error).__name__}: {error}"]  # type: ignore[attr-defined]
     return error
 
 

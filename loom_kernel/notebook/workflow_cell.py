@@ -28,17 +28,19 @@ MISSING = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class CellSource:
-    """The cell's whole text, the magic's line first, and how tracebacks name it.
+    """The cell's whole text and how tracebacks name it.
 
     Args:
         text: as it stands in the notebook.
         filename: what the compiled code calls its file; ``linecache`` knows its lines.
         label: what people call it, e.g. ``"Cell In[3]"``.
+        above: lines above the magic's own.
     """
 
     text: str
     filename: str
     label: str
+    above: int = 0
 
 
 @dataclass(frozen=True)
@@ -185,10 +187,11 @@ def compile_body(
     for found in _own_nodes(tree.body):
         if isinstance(found, (ast.Yield, ast.YieldFrom)):
             problem = "a workflow's body cannot yield: return the result, and report progress with ctx.report(...)"
-            raise _syntax_error(source, found.lineno + 1, found.col_offset + 1, problem)
+            raise _syntax_error(source, source.above + found.lineno + 1, found.col_offset + 1, problem)
     identifier = variable_name(name)
-    tree = ast.increment_lineno(tree, 1)  # the magic's line is the cell's first
-    place: dict[str, Any] = {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0}
+    head = source.above + 1
+    tree = ast.increment_lineno(tree, head)
+    place: dict[str, Any] = {"lineno": head, "col_offset": 0, "end_lineno": head, "end_col_offset": 0}
     statements: list[ast.stmt] = tree.body or [ast.Pass(**place)]
     later: dict[str, Any] = {"type_params": []} if "type_params" in ast.AsyncFunctionDef._fields else {}  # 3.12
     function = ast.AsyncFunctionDef(
@@ -225,19 +228,20 @@ def compile_body(
     return fn
 
 
-def remember(text: str, shell: Any = None) -> CellSource:
+def remember(text: str, shell: Any = None, above: int = 0) -> CellSource:
     """The running cell as a source whose lines tracebacks can show.
 
     Args:
         text: the whole cell.
         shell: IPython's shell, which names cells ``Cell In[n]``; without one ``linecache`` alone knows the lines.
+        above: lines above the magic's own.
     """
     if shell is not None:
         number = shell.execution_count
-        return CellSource(text, shell.compile.cache(text, number, raw_code=text), f"Cell In[{number}]")
+        return CellSource(text, shell.compile.cache(text, number, raw_code=text), f"Cell In[{number}]", above)
     filename = f"<workflow cell {abs(hash(text)):x}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    return CellSource(text, filename, "cell")
+    return CellSource(text, filename, "cell", above)
 
 
 def _as_function(header: str, body: str, tree: ast.Module) -> str:
@@ -259,7 +263,7 @@ def _parse(body: str, source: CellSource) -> ast.Module:
     try:
         return ast.parse(body, source.filename)
     except SyntaxError as error:
-        raise _syntax_error(source, (error.lineno or 1) + 1, error.offset or 0, error.msg) from None
+        raise _syntax_error(source, source.above + (error.lineno or 1) + 1, error.offset or 0, error.msg) from None
 
 
 def _syntax_error(source: CellSource, line: int, column: int, message: str) -> CellSyntaxError:

@@ -132,3 +132,61 @@ def test_unloading_leaves_no_trap(project: Path) -> None:
         )
         kernel.ok("%load_ext loom_kernel")
         assert "nothing" in kernel.ok("%loom runs").text
+
+
+def test_comments_above_a_magic_do_not_break_it(headless: Kernel) -> None:
+    """A marker above ``%%workflow`` is taken off, and lines are still counted as the person sees them."""
+    headless.ok("\n# NBVAL_IGNORE_OUTPUT\n%%workflow one\nreturn 1")
+    assert headless.ok("one").text == "<workflow one>"
+    cell = headless.run("\n# NBVAL_IGNORE_OUTPUT\n%%workflow two\nx = 1\nx = = 2")
+    assert cell.traceback.splitlines()[0].endswith(", line 5") and "x = = 2" in cell.traceback
+    assert headless.ok("# a comment\n%%loomsql\nselect 1 as one").text.startswith("one")
+    assert (headless.run("x = 1\n%%loomsql\nselect 1").error or "") != ""
+
+
+VERBS = """import asyncio
+from loom_kernel import workflow, step
+
+@step
+def talk(n: int) -> int:
+    print("number", n)
+    return n
+
+@workflow
+async def long(ctx):
+    await talk(1)
+    await ctx.sleep("nap", 60)
+    return await talk(2)
+"""
+
+
+def test_the_other_verbs(kernel: Kernel) -> None:
+    """Stop, resume, wake, logs, tail, show, cancel and rm do to a run what they say."""
+    kernel.ok(VERBS)
+    kernel.ok("r = long.start()")
+    kernel.until(lambda: "sleeping" in str(kernel.widget()["state"]["snapshot"]["words"]), 10)
+    assert kernel.ok("%loom logs r").text == "talk | number 1"
+    assert "long stops" in kernel.ok("%loom stop").text
+    assert (kernel.run("await r").error or "").startswith("RunStopped: the run of 'long'")
+    assert "paused" in kernel.ok("%loom runs").text
+    assert "resumed the run of" in kernel.ok("%loom resume long").text
+    kernel.ok("%loom wake")
+    assert kernel.ok("(await r).result").text.splitlines()[-1] == "2"
+    told = [line.partition("  ")[2] for line in kernel.ok("%loom tail r").text.splitlines()]
+    assert told[:3] == ["long: started", "talk: started", "talk | number 1"] and told[-1] == "completed"
+    kernel.ok("s = long.options(fresh=True).start()")
+    assert "long is cancelled" in kernel.ok("%loom cancel s --reason enough").text
+    assert kernel.ok("s.settle().status").text.splitlines()[-1] == "'cancelled'"
+    assert "removed run" in kernel.ok("%loom rm s").text
+    assert (kernel.run("%loom show nope").error or "").startswith("UnknownRunError")
+
+
+def test_show_lets_one_look_inside_a_finished_run(kernel: Kernel) -> None:
+    """``%loom show`` opens a live view of a finished run; a kernel that ends in peace leaves its picture."""
+    kernel.ok("%%workflow one\nreturn await ctx.step('count', lambda: 1)")
+    kernel.ok("r = one.start()\nr.wait()")
+    kernel.until(lambda: not kernel.widgets(), 5)
+    cell = kernel.ok("%loom show")
+    assert len(kernel.widgets()) == 1 and 'data-run="' in cell.html
+    kernel.manager.shutdown_kernel()
+    kernel.until(lambda: 'data-run="' not in cell.html and not kernel.widgets(), 5, lambda: cell.html)

@@ -57,12 +57,12 @@ def _pick(session: Session, arguments: argparse.Namespace) -> Run[Any]:
 
 
 def _show(session: Session, arguments: argparse.Namespace) -> Any:
-    """A person who asks to see a run may also want to look inside it, so its widget stays."""
+    """A finished run that a person asks to see stays a live view, so that they can look inside it."""
     run = _pick(session, arguments)
     _ = run.status  # brings its view up to date
     host = session.host
     if host is not None and not (host.headless or host.static):
-        host.show(run, stays=True)
+        host.show(run, stays=run.view.ended)
     return run
 
 
