@@ -38,9 +38,7 @@ def migrate(connection: Any, location: str) -> None:
     Raises:
         StorageUnavailableError: the file is newer than this program, or is no journal.
     """
-    tables = connection.execute(
-        "select table_schema || '.' || table_name from information_schema.tables where table_type = 'BASE TABLE'"
-    ).fetchall()
+    tables = connection.execute("select schema_name || '.' || table_name from duckdb_tables()").fetchall()
     names = {name for (name,) in tables}
     if "store.meta" in names:
         schema, views = connection.execute(

@@ -71,8 +71,7 @@ from joined
 _RUNS = f"""
 create or replace view runs as
 with heads as (
-    select run_id, status, reason from store.run_heads
-    qualify row_number() over (partition by run_id order by global_seq desc) = 1
+    select run_id, unnest(arg_max({{{{status: status, reason: reason}}}}, global_seq)) from store.run_heads group by run_id
 ), started as (
     select run_id, min(created_at) as started_at from store.events where type = 'run.started' group by run_id
 ), ended as (
