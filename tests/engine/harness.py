@@ -81,7 +81,9 @@ class World:
         """Answer an open question as a person does."""
         opened, node_id = await asked(execution, prompt)
         event = ev.PromptAnswered(generation=opened.generation, value=Raw(msgspec.json.encode(value)), by="ann")
-        return await self.journal.post(execution.run_id, Append(event, node_id, None))
+        outcome = await self.journal.post(execution.run_id, Append(event, node_id, None))
+        await until(lambda: execution.result.done() or execution.entries[-1].seq >= outcome.entry.seq)
+        return outcome
 
     async def post(self, run_id: str, event: ev.Event, key: str | None = None) -> AppendOutcome:
         return await self.journal.post(RunId(run_id), Append(event, None, key))
