@@ -85,7 +85,7 @@ def test_twenty_kills_of_the_hub_lose_and_repeat_nothing(project: Path, capsys: 
         cwd=project, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
 
-    assert 0 == done.returncode, done.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-3000:]
 
     said = json.loads(done.stdout.splitlines()[-1])
     # The last hub may still be alive with its point ahead of it: only hubs that were followed by another have died.
@@ -94,10 +94,10 @@ def test_twenty_kills_of_the_hub_lose_and_repeat_nothing(project: Path, capsys: 
     with capsys.disabled():
         print(f"\n  seed {seed}: {len(died)} kills of the hub, {len(in_flight)} with an append in flight")
 
-    assert "completed" == said["status"]
+    assert said["status"] == "completed"
     assert sum(range(STEPS)) == said["result"]
-    assert KILLS == len(died)
-    assert 10 <= len(in_flight)
+    assert len(died) == KILLS
+    assert len(in_flight) >= 10
 
     from loom_kernel.cli.main import main
 
@@ -110,11 +110,11 @@ def test_twenty_kills_of_the_hub_lose_and_repeat_nothing(project: Path, capsys: 
     assert list(range(1, len(rows) + 1)) == [row["seq"] for row in rows]
     assert len({row["key"] for row in rows if row["key"]}) == sum(1 for row in rows if row["key"])
     assert sorted(effects) == list(range(STEPS))
-    assert STEPS == sum(1 for row in rows if row["key"] and row["key"].endswith(":done"))
+    assert sum(1 for row in rows if row["key"] and row["key"].endswith(":done")) == STEPS
 
 
 def _sql(query: str, main: object, capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     capsys.readouterr()
-    assert 0 == main(["sql", "--json", "--limit", "100000", query])  # type: ignore[operator]
+    assert main(["sql", "--json", "--limit", "100000", query]) == 0  # type: ignore[operator]
     rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)
     return rows

@@ -47,7 +47,7 @@ def test_two_kernels_one_journal(project: Path) -> None:
         for kernel in (one, two):
             seen = kernel.ok(f"import loom_kernel\nloom_kernel.sql({OPEN!r}).fetchall()").text
             assert "('left', 'keep'), ('right', 'keep')" in seen
-            assert "2" == kernel.ok("len(loom_kernel.runs())").text.strip()
+            assert kernel.ok("len(loom_kernel.runs())").text.strip() == "2"
 
         # Each answers the other's question, by name, from its own notebook.
         one.ok("other = [x for x in loom_kernel.runs(workflow='right')][0]\nother.answer('yes')")
@@ -71,7 +71,7 @@ def test_of_two_answers_one_wins(project: Path) -> None:
         cells = [one.send("r.answer(True)"), two.send("other.answer(False)")]
         errors = [cell.wait(30).error for cell in cells]
 
-        assert 1 == sum(error is not None for error in errors), errors
+        assert sum(error is not None for error in errors) == 1, errors
         late = next(error for error in errors if error)
         assert "AnswerError" in late and "answered" in late
         assert "190" in one.ok("(await r).result").text or "-1" in one.ok("(await r).result").text
