@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -14,12 +15,13 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.errors import (
     AnswerError,
     RunError,
+    RunOverError,
     StaleLeaseError,
     UnknownRunError,
     WouldBlock,
 )
 from loom_kernel.ids import RunId
-from loom_kernel.journal.abc import Append, JournalEntry
+from loom_kernel.journal.abc import Append, AppendOutcome, JournalEntry
 from loom_kernel.runtime import outcome
 from loom_kernel.runtime.loop import tick, wait_for
 from loom_kernel.runtime.node import NodeRef, find_node
@@ -301,7 +303,8 @@ class Run(Generic[R]):
             # A child that lives in another process is read from the journal.
             if node.child_run_id and node.status == "running" and self._runtime.live_run(node.child_run_id) is None:
                 child = self._runtime.run_object(node.child_run_id)
-                found += await child._open_prompts()
+                with contextlib.suppress(UnknownRunError):  # its node begins a moment before it exists
+                    found += await child._open_prompts()
         return found
 
     async def _answer(self, value: Any, name: str | None, by: str) -> None:
@@ -343,7 +346,7 @@ class Run(Generic[R]):
         opened = prompt.opened
         event = events.PromptAnswered(generation=opened.generation, value=Raw(raw), by=by, shown_hash=opened.shown_hash)
         key = f"answer:{prompt.node_id}:{opened.generation}"
-        outcome_ = await self._runtime.post(self._id, Append(event, prompt.node_id, key))
+        outcome_ = await self._post(Append(event, prompt.node_id, key))
         first = cast(events.PromptAnswered, outcome_.entry.event)
         if outcome_.status == "exists" and bytes(first.value) != bytes(raw):
             who = first.by or "somebody else"
@@ -361,7 +364,13 @@ class Run(Generic[R]):
             raise AnswerError(f"no question {name!r} is open{there}")
         encoded = codec.encode(value, path="answer")
         event = events.AnswerKept(prompt=name, value=Raw(encoded.json), by=by)
-        await self._runtime.post(self._id, Append(event, None, f"early:{name}"))
+        await self._post(Append(event, None, f"early:{name}"))
+
+    async def _post(self, append: Append) -> AppendOutcome:
+        try:
+            return await self._runtime.post(self._id, append)
+        except RunOverError as over:
+            raise AnswerError(f"{outcome.title(self)} has ended ({over.status}) and asks nothing") from None
 
     # ------------------------------------------------------------ steering
 
