@@ -17,11 +17,9 @@ BUNDLE = Path(__file__).parents[2] / "loom_kernel" / "notebook" / "static" / "ru
 _LAB = """
 body {margin: 0; padding: 16px; font-family: system-ui, 'DejaVu Sans', sans-serif; background: var(--jp-layout-color0);
   --jp-ui-font-color1: rgba(0,0,0,.87); --jp-ui-font-color2: rgba(0,0,0,.54); --jp-layout-color0: #fff;
-  --jp-layout-color1: #fff; --jp-layout-color2: #eee; --jp-border-color2: #e0e0e0; --jp-border-color3: #eee;
-  --jp-brand-color1: #1976d2}
+  --jp-layout-color1: #fff; --jp-border-color2: #e0e0e0; --jp-brand-color1: #1976d2}
 body[data-jp-theme-light="false"] {--jp-ui-font-color1: #fff; --jp-ui-font-color2: rgba(255,255,255,.7);
-  --jp-layout-color0: #111; --jp-layout-color1: #212121; --jp-layout-color2: #424242; --jp-border-color2: #616161;
-  --jp-border-color3: #424242}
+  --jp-layout-color0: #111; --jp-layout-color1: #212121; --jp-border-color2: #424242}
 """
 
 _MODEL = """
