@@ -19,6 +19,7 @@ async def slow(ctx, n: int = 1):
     return n
 """
 
+
 def interrupted(kernel: Kernel, code: str) -> tuple[str, float]:
     """The error of a waiting cell that is interrupted, and how long that took."""
     cell = kernel.send(code)
@@ -64,7 +65,9 @@ def test_tasks_in_a_cell_leave_the_kernel_alive(kernel: Kernel) -> None:
     error, took = interrupted(kernel, "await asyncio.gather(r, s)")
     assert error == "CancelledError: the cell was interrupted" and took < 0.3
     assert kernel.ok("r.status, s.status").text == "('running', 'running')"
-    cell = kernel.send("async with asyncio.TaskGroup() as group:\n    for run in (r, s):\n        group.create_task(run.settled())")
+    cell = kernel.send(
+        "async with asyncio.TaskGroup() as group:\n    for run in (r, s):\n        group.create_task(run.settled())"
+    )
     time.sleep(0.5)
     kernel.interrupt()
     assert "slow is being cancelled" in cell.wait(10).text

@@ -186,6 +186,7 @@ def test_show_lets_one_look_inside_a_finished_run(kernel: Kernel) -> None:
     kernel.ok("%%workflow one\nreturn await ctx.step('count', lambda: 1)")
     kernel.ok("r = one.start()\nr.wait()")
     kernel.until(lambda: not kernel.widgets(), 5)
+    assert "data:image/svg+xml" in kernel.ok("%loom show --picture").html and not kernel.widgets()
     cell = kernel.ok("%loom show")
     assert len(kernel.widgets()) == 1 and 'data-run="' in cell.html
     kernel.manager.shutdown_kernel()

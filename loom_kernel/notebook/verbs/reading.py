@@ -56,12 +56,17 @@ def _pick(session: Session, arguments: argparse.Namespace) -> Run[Any]:
     return newest_run(session, arguments.command)
 
 
+def _show_arguments(parser: Arguments) -> None:
+    run_argument(parser)
+    parser.add_argument("--picture", action="store_true", help="the picture that is saved, instead of a live view")
+
+
 def _show(session: Session, arguments: argparse.Namespace) -> Any:
     """A finished run that a person asks to see stays a live view, so that they can look inside it."""
     run = _pick(session, arguments)
     _ = run.status  # brings its view up to date
     host = session.host
-    if host is not None and not (host.headless or host.static):
+    if host is not None and not (host.headless or host.static or arguments.picture):
         host.show(run, stays=run.view.ended)
     return run
 
@@ -144,7 +149,7 @@ class Teller:
 
 VERBS = {
     "runs": Verb("runs", "List runs, the newest first.", _runs_arguments, _runs, ("workflow",)),
-    "show": Verb("show", "Show a run under this cell.", _one, _show, ("run",)),
+    "show": Verb("show", "Show a run under this cell.", _show_arguments, _show, ("run",)),
     "tail": Verb("tail", "Follow what a run does, line by line, until it rests.", _one, _tail, ("run",)),
     "logs": Verb("logs", "What a run's steps printed.", _logs_arguments, _logs, ("run",)),
 }
