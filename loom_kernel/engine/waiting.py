@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
 from loom_kernel import events as ev
+from loom_kernel.clock import VirtualClock
 from loom_kernel.engine.calls import Call
 from loom_kernel.errors import WorkflowExit
 
@@ -34,7 +35,8 @@ async def until(x: Execution, future: asyncio.Future[T], deadline: float | None)
 async def _sleep_until(x: Execution, deadline: float) -> None:
     clock = x.engine.clock
     while (left := deadline - clock.time()) > 0:
-        await clock.sleep(min(left, LOOK_S))
+        # A virtual clock is never suspended, and each wait of it takes a moment of real time.
+        await clock.sleep(left if isinstance(clock, VirtualClock) else min(left, LOOK_S))
 
 
 def note_cancelled(x: Execution, call: Call, error: BaseException) -> None:
