@@ -30,6 +30,10 @@ PERIOD_S = 0.06
 _SHARE = 10
 """A snapshot may take one part in this many of the loop's time: a large graph is redrawn less often."""
 
+_UNBUILT = """export default { render({ el }) {
+  el.textContent = "The live view was not built: run `python hatch_build.py` in the source folder, or install the package.";
+} }"""
+
 _AT_ONCE = frozenset({"run.ended", "run.paused", "prompt.opened", "prompt.answered"})
 _REQUESTS_KEPT = 200
 
@@ -95,7 +99,7 @@ class RunWidget(anywidget.AnyWidget):
         clock: seconds since the epoch, by the clock that stamps events.
     """
 
-    _esm = BUNDLE if BUNDLE.exists() else "export default { render() {} }"
+    _esm = BUNDLE if BUNDLE.exists() else _UNBUILT
     snapshot = traitlets.Dict().tag(sync=True)
 
     def __init__(
