@@ -41,7 +41,8 @@ class ThreadPool:
             if self._closed:
                 raise RuntimeError("the pool is closed")
             self._queue.append(job)
-            if self._idle:
+            # An idle thread that was notified counts as idle until it wakes: each waiting job needs one of its own.
+            if self._idle >= len(self._queue):
                 self._changed.notify()
             elif self._threads - self._overdue < self._size:
                 self._start()
@@ -62,7 +63,7 @@ class ThreadPool:
             if job.ended is None:
                 job.ended = job.loop.create_future()
                 self._overdue += 1
-                if self._queue and not self._idle:
+                if len(self._queue) > self._idle:
                     self._start()  # another takes its place
             return job.ended
 
