@@ -15,7 +15,7 @@ from loom_kernel.engine.calls import Call
 from loom_kernel.engine.endings import Ending
 from loom_kernel.engine.keys import child_run_id
 from loom_kernel.engine.replay import Hit, Live, Record
-from loom_kernel.errors import ChildWorkflowError, StaleLeaseError, WorkflowExit
+from loom_kernel.errors import ChildWorkflowError, JournalError, ResumeError, StaleLeaseError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append
 
@@ -85,9 +85,12 @@ async def _run(
                 ev.NodeCancelled(reason=reason, duration_s=took), call.node_id, f"{call.node_id}:cancelled:{x.lease.epoch}"
             )
         raise error from None
-    except StaleLeaseError as taken:
-        error = ChildWorkflowError(definition.name, "was taken over", str(taken))
+    except (StaleLeaseError, ResumeError) as taken:
+        error = ChildWorkflowError(definition.name, "is executed elsewhere", str(taken))
         return await _failed(x, call, error, taken, x.engine.clock.monotonic() - began)
+    except JournalError as trouble:
+        x.lost(trouble)
+        raise asyncio.CancelledError("the run has ended") from trouble
     took = x.engine.clock.monotonic() - began
     if result.status in ("paused", "interrupted"):
         rests = isinstance(child, RunResult) or child.ending is None
@@ -115,8 +118,7 @@ async def _run(
         "exit_reason": result.exit_reason,
     }
     encoded = codec.encode(kept)
-    if encoded.blobs:
-        await x.engine.journal.put_blobs(encoded.blobs)
+    await x.put_blobs(encoded)
     completed = ev.NodeCompleted(result=Raw(encoded.json), duration_s=took)
     await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done")])
     x.settled(call, "completed")
@@ -150,7 +152,7 @@ async def _run_id(x: Execution, call: Call) -> RunId:
         run_id = RunId(child_run_id(x.run_id, call.node_id, nth))
         if x.history.executions == 0:
             return run_id
-        summary = await x.engine.journal.get_run(run_id)
+        summary = await x.guarded(x.engine.journal.get_run(run_id))
         if summary is None or summary.status not in ("cancelled", "killed"):
             return run_id
         nth += 1

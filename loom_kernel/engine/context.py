@@ -29,7 +29,7 @@ from loom_kernel.engine.calls import Durable
 from loom_kernel.engine.executor import Work, check_executor
 from loom_kernel.engine.frontier import Branch
 from loom_kernel.engine.keys import identify, identify_content, identify_step
-from loom_kernel.engine.parallel import Parallel, check
+from loom_kernel.engine.parallel import Parallel, check, drop
 from loom_kernel.engine.steps import Plan
 from loom_kernel.errors import DefinitionError, LoomError
 from loom_kernel.ids import RunId
@@ -219,8 +219,13 @@ class RunContext(Context):
     def parallel(
         self, items: Sequence[Awaitable[Any]], *, concurrency: int | None = None, fail_fast: bool = True
     ) -> Coroutine[Any, Any, list[Any]]:
-        self._x.gate()
-        return self._parallel(list(items), concurrency, fail_fast, "ctx.parallel", where(sys._getframe(1)))
+        branches = list(items)
+        try:
+            self._x.gate()
+        except BaseException:
+            drop(branches)
+            raise
+        return self._parallel(branches, concurrency, fail_fast, "ctx.parallel", where(sys._getframe(1)))
 
     def _parallel(
         self, items: list[Any], concurrency: int | None, fail_fast: bool, what: str, at: str
@@ -309,8 +314,7 @@ class RunContext(Context):
                 assert known is not None
                 x.kept[name] = await x.decode(known.value)
                 return
-            if encoded.blobs:
-                await x.engine.journal.put_blobs(encoded.blobs)
+            await x.put_blobs(encoded)
             event = ev.ValueRecorded(kind="put", name=name, value=Raw(encoded.json))
             await x.recorder.commit([Append(event, key, key)])
             x.kept[name] = value

@@ -12,9 +12,9 @@ import copy
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Raw
 
@@ -23,7 +23,7 @@ from loom_kernel import events as ev
 from loom_kernel.authoring.context import CancelToken, current
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
-from loom_kernel.codec import Blob
+from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.endings import Ending
 from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
@@ -33,7 +33,7 @@ from loom_kernel.engine.recorder import Recorder
 from loom_kernel.engine.replay import Facts, HeldCall, History, Lookup, Pause, Release, decide, wakes
 from loom_kernel.engine.steps import LOG_S, ride_lines
 from loom_kernel.engine.turns import Turns
-from loom_kernel.errors import DefinitionError, JournalError, ValueNotStorableError, WorkflowExit
+from loom_kernel.errors import DefinitionError, JournalError, StaleLeaseError, ValueNotStorableError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, JournalEntry, LeaseAcquired
 
@@ -56,6 +56,8 @@ MAX_OPEN = 10_000
 
 _PLACE: ContextVar[tuple[Branch, int]] = ContextVar("loom_branch")
 """The branch of the current task, and the task that it belongs to: a task made since then begins one of its own."""
+
+T = TypeVar("T")
 
 Listener = Callable[[JournalEntry], None]
 
@@ -168,7 +170,22 @@ class Execution:
         data = bytes(raw)
         if b'"$loom"' not in data:
             return codec.decode_now(data)
-        return await codec.decode(data, self.engine.journal.get_blob, namespace=self.engine.namespace())
+        return await self.guarded(
+            codec.decode(data, self.engine.journal.get_blob, namespace=self.engine.namespace())
+        )
+
+    async def guarded(self, asked: Awaitable[T]) -> T:
+        """What the journal answers. Its trouble stops the execution; it is not the body's to catch."""
+        try:
+            return await asked
+        except JournalError as trouble:
+            self._fault(trouble)
+            raise asyncio.CancelledError("the run has ended") from trouble
+
+    async def put_blobs(self, encoded: Encoded) -> None:
+        """Keep the large parts of a value, before the event that names them."""
+        if encoded.blobs:
+            await self.guarded(self.engine.journal.put_blobs(encoded.blobs))
 
     def listen(self, fn: Listener) -> Callable[[], None]:
         """Call ``fn`` for every event, history first, in order, on the loop thread. Returns what ends it."""
@@ -303,11 +320,7 @@ class Execution:
             try:
                 value = self.definition.check_output(value)
                 encoded = codec.encode(value, path="output", allow_nan=False)
-                if encoded.blobs:
-                    await self.engine.journal.put_blobs(encoded.blobs)
-            except JournalError as trouble:
-                self._fault(trouble)
-                return
+                await self.put_blobs(encoded)
             except Exception as raised:
                 error = raised
             else:
@@ -373,7 +386,7 @@ class Execution:
 
     async def _rest(self, ending: Ending) -> None:
         if ending.kind == "lost":
-            self._lost(ending.error)
+            await self._let_go(ending.error)
             return
         if ending.kind == "closed":
             self.recorder.close()
@@ -390,7 +403,12 @@ class Execution:
                 await self.engine.journal.put_blobs(self._exit_blobs)
             await self.recorder.commit([last])
         except JournalError as trouble:
-            self._lost(trouble)
+            await self._let_go(trouble)
+            return
+        except asyncio.CancelledError:
+            if self.recorder.fault is None:
+                raise
+            await self._let_go(self.recorder.fault)
             return
         self.recorder.close()
         await self._release()
@@ -413,6 +431,12 @@ class Execution:
             await self.engine.journal.release(self.lease)
         except JournalError as error:
             log.debug("the lease of run %s was not given back: %s", self.run_id, error)
+
+    async def _let_go(self, error: BaseException | None) -> None:
+        self.recorder.close()
+        if not isinstance(error, StaleLeaseError):
+            await self._release()  # if the journal answers again, anybody may go on at once
+        self._lost(error)
 
     def _lost(self, error: BaseException | None) -> None:
         """The run is not ours any more, or cannot be written: stop without a word in the journal."""

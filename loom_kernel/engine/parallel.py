@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.engine.frontier import Branch
@@ -42,6 +42,7 @@ class Parallel:
         self._next = 0
         self._settled = 0
         self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._begun: set[int] = set()
         self._results: list[Any] = [None] * len(items)
         self._errors: dict[int, BaseException] = {}
         self._over: asyncio.Future[None]
@@ -70,6 +71,7 @@ class Parallel:
         task.add_done_callback(functools.partial(self._done, i))
 
     async def _branch(self, i: int) -> Any:
+        self._begun.add(i)
         self._x.start_branch(self._branches[i])
         return await self._items[i]
 
@@ -95,9 +97,16 @@ class Parallel:
         """Siblings that are still at work are cancelled and awaited; what was not begun never is."""
         for task in self._tasks.values():
             task.cancel()
-        for item in self._items[self._next :]:
-            close = getattr(item, "close", None)
-            if close is not None:
-                close()  # so that nobody warns of a call that was never awaited
-        if self._tasks:
-            await asyncio.wait(tuple(self._tasks.values()))
+        try:
+            if self._tasks:
+                await asyncio.wait(tuple(self._tasks.values()))
+        finally:
+            drop(item for i, item in enumerate(self._items) if i not in self._begun)
+
+
+def drop(items: Iterable[Any]) -> None:
+    """Close calls that will never be awaited, so that nobody warns of them."""
+    for item in items:
+        close = getattr(item, "close", None)
+        if close is not None:
+            close()

@@ -15,7 +15,7 @@ from loom_kernel.engine.calls import Call
 from loom_kernel.engine.keys import occurrence
 from loom_kernel.engine.replay import Hit, Live, Record
 from loom_kernel.engine.waiting import note_cancelled, until
-from loom_kernel.errors import AnswerError, PromptTimeout, RunOverError
+from loom_kernel.errors import AnswerError, JournalError, PromptTimeout, RunOverError
 from loom_kernel.events import NULL, Shown
 from loom_kernel.journal.abc import Append
 
@@ -137,7 +137,7 @@ async def _ask(
 async def _at_deadline(x: Execution, call: Call, question: Question, generation: int) -> ev.PromptAnswered | None:
     """The default, or the answer of the person who was a moment faster: the journal says which."""
     if not question.has_default:
-        entry = await x.engine.journal.read_key(x.run_id, f"answer:{call.node_id}:{generation}")
+        entry = await x.guarded(x.engine.journal.read_key(x.run_id, f"answer:{call.node_id}:{generation}"))
         return entry.event if entry is not None else None  # type: ignore[return-value]
     value = Raw(codec.encode(question.default, path="default").json)
     append = Append(
@@ -149,6 +149,9 @@ async def _at_deadline(x: Execution, call: Call, question: Question, generation:
         outcome = await x.engine.journal.post(x.run_id, append)
     except (AnswerError, RunOverError):
         return append.event  # type: ignore[return-value]
+    except JournalError as trouble:
+        x.lost(trouble)
+        raise asyncio.CancelledError("the run has ended") from trouble
     return outcome.entry.event  # type: ignore[return-value]
 
 

@@ -76,11 +76,10 @@ class Recorder:
         Cancelling the caller does not undo it.
 
         Raises:
-            StaleLeaseError, StorageUnavailableError: nothing was written, and nothing will be.
+            asyncio.CancelledError: nothing was written, and nothing will be: the run has ended, or there was a
+                ``fault``. Not the fault itself, which a body could take for a failure of its step and go on after it.
         """
-        if self._fault is not None:
-            raise self._fault
-        if self._closed:
+        if self._fault is not None or self._closed:
             raise asyncio.CancelledError("the run has ended")
         start = len(self._queue)
         self._queue += appends
@@ -99,7 +98,7 @@ class Recorder:
         """Write nothing more; what waits is dropped."""
         self._closed = True
         self._queue = []
-        self._fail_waiters(asyncio.CancelledError("the run has ended"))
+        self._drop(self._waiters)
         if self._timer is not None:
             self._timer.cancel()
 
@@ -160,15 +159,14 @@ class Recorder:
         if self._closed:
             if not done.cancelled():
                 done.exception()  # looked at, so that nobody complains
-            self._answer_closed(waiters)
+            self._drop(waiters)
             return
         if error is not None:
             self._fault = error
-            for _, _, waiter in waiters:
-                _set_exception(waiter, error)
-            self._fail_waiters(error)
             self._queue = []
             self._on_fault(error)
+            self._drop(waiters)
+            self._drop(self._waiters)
             return
         outcomes = done.result()
         self._on_entries([outcome.entry for outcome in outcomes if outcome.status == "appended"])
@@ -178,29 +176,15 @@ class Recorder:
         if self._queue or self._waiters:
             self._send()
 
-    def _answer_closed(self, waiters: list[_Waiter]) -> None:
+    def _drop(self, waiters: list[_Waiter]) -> None:
+        self._waiters = [] if waiters is self._waiters else self._waiters
         for _, _, waiter in waiters:
-            _set_exception(waiter, asyncio.CancelledError("the run has ended"))
-
-    def _fail_waiters(self, error: BaseException) -> None:
-        waiters, self._waiters = self._waiters, []
-        for _, _, waiter in waiters:
-            _set_exception(waiter, error)
+            waiter.cancel()
 
 
 async def _awaited(awaitable: Any) -> list[AppendOutcome]:
     outcomes: list[AppendOutcome] = await awaitable
     return outcomes
-
-
-def _set_exception(waiter: asyncio.Future[Any], error: BaseException) -> None:
-    if waiter.done():
-        return
-    if isinstance(error, asyncio.CancelledError):
-        waiter.cancel()
-        return
-    waiter.set_exception(error)
-    waiter.exception()  # a caller that was cancelled meanwhile is not obliged to look
 
 
 def _size(event: ev.Event) -> int:

@@ -167,13 +167,11 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
         verdict = retries.decide(plan.retry, attempt, error, f"{x.run_id}:{call.node_id}")
         if isinstance(verdict, retries.Wait):
             _ride_log(x, call, handle)
-            x.recorder.ride(
-                ev.NodeRetrying(
-                    attempt=attempt, error=codec.encode_error(error), delay_s=verdict.delay_s, duration_s=took
-                ),
-                call.node_id,
-                f"{call.node_id}:retry:{x.lease.epoch}:{attempt}",
+            retrying = ev.NodeRetrying(
+                attempt=attempt, error=codec.encode_error(error), delay_s=verdict.delay_s, duration_s=took
             )
+            # Awaited, so that a crash repeats the try that it interrupts and none before it.
+            await x.recorder.commit([Append(retrying, call.node_id, f"{call.node_id}:retry:{x.lease.epoch}:{attempt}")])
             return verdict
         return _Result(await _failed(x, call, plan, error, attempt, took, handle))
     return _Result(await _completed(x, call, plan, done, attempt, clock.monotonic() - began, handle))
@@ -182,8 +180,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
 async def _completed(
     x: Execution, call: Call, plan: Plan, done: Done, attempt: int, took: float, handle: LiveHandle
 ) -> Any:
-    if done.encoded.blobs:
-        await x.engine.journal.put_blobs(done.encoded.blobs)
+    await x.put_blobs(done.encoded)
     if not handle.silent:
         _ride_log(x, call, handle)
     completed = ev.NodeCompleted(
