@@ -8,11 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
-
-nbformat = pytest.importorskip("nbformat")
-nbclient = pytest.importorskip("nbclient")
-pytest.importorskip("nbval")
 
 from loom_kernel.testing import nbval_sanitize
 from tests.notebook.kernel import ROOT
