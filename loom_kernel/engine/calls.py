@@ -21,7 +21,7 @@ class Call:
         status: pending, running, waiting, retrying, completed, failed or cancelled.
     """
 
-    __slots__ = ("node_id", "kind", "name", "where", "found", "parents", "branch", "preview", "status")
+    __slots__ = ("branch", "found", "kind", "name", "node_id", "parents", "preview", "status", "where")
 
     def __init__(
         self, node_id: str, kind: str, name: str, where: str, found: Found, parents: Frontier, branch: Branch
@@ -35,7 +35,7 @@ class Call:
 class Durable(Coroutine[Any, Any, T]):
     """The awaitable of ``ctx.tool`` and its like. Its key exists already; its work begins when it is awaited."""
 
-    __slots__ = ("_coroutine", "_what", "_where", "_begun", "__weakref__")
+    __slots__ = ("__weakref__", "_begun", "_coroutine", "_what", "_where")
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], what: str, where: str) -> None:
         self._coroutine, self._what, self._where, self._begun = coroutine, what, where, False
@@ -48,7 +48,7 @@ class Durable(Coroutine[Any, Any, T]):
         self._begun = True
         if val is None and tb is None:
             return self._coroutine.throw(typ)
-        return self._coroutine.throw(typ, val, tb)  # type: ignore[arg-type]
+        return self._coroutine.throw(typ, val, tb)
 
     def close(self) -> None:
         self._begun = True

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -36,7 +36,7 @@ from loom_kernel.errors import (
 )
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import Ids, RunId
-from loom_kernel.journal.abc import Holder, LeaseAcquired, LeaseHeld, RunJournal, RunSummary, Subscription
+from loom_kernel.journal.abc import Holder, LeaseHeld, RunJournal, RunSummary, Subscription
 
 log = logging.getLogger("loom_kernel.engine")
 
@@ -355,7 +355,7 @@ class Engine:
             log.warning("what others post to runs is not heard any more: %s", error)
 
     @contextlib.contextmanager
-    def _watching(self) -> Any:
+    def _watching(self) -> Iterator[None]:
         """While a run is being opened, what is posted to it is remembered."""
         self._opening += 1
         try:

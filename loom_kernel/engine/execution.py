@@ -14,7 +14,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from msgspec import Raw
 
@@ -260,9 +260,9 @@ class Execution:
                     if name == prompt and generation == 1 and not future.done():
                         future.set_result(ev.PromptAnswered(generation=1, value=event.value, by=event.by))
             case ev.WakeRequested(correlation_ids=ids):
-                for correlation_id, future in self.sleeps.values():
-                    if wakes(ids, correlation_id) and not future.done():
-                        future.set_result(None)
+                for correlation_id, waker in self.sleeps.values():
+                    if wakes(ids, correlation_id) and not waker.done():
+                        waker.set_result(None)
             case ev.CancelRequested():
                 self.end(cancelled(event))
             case ev.StopRequested(by=by):
@@ -488,7 +488,7 @@ class Execution:
         branch = self.branch()
         node_id = self.keys.key(kind, name, identity)
         found = self.lookup.ask(node_id, kind, name)
-        parents = self.tracker.on_spawn(node_id, branch)  # type: ignore[arg-type]
+        parents = self.tracker.on_spawn(node_id, branch)
         if branch.failures:
             self._note_passed(branch)
         call = Call(node_id, kind, name, where, found, parents, branch)
@@ -651,7 +651,7 @@ class Execution:
             value = Raw(codec.encode(text).json)
             self.recorder.ride(ev.OutputReported(namespace="warning", index=index, value=value))
 
-    def exit(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> None:
+    def exit(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> NoReturn:
         """``ctx.exit``: the first one counts. Raises WorkflowExit, always."""
         if self._exit is None and self._ending is None:
             self._exit = self._exit_ending(status, reason, outputs, resumable)
@@ -689,7 +689,7 @@ class Execution:
 class _AtWork:
     """A context manager without a generator behind it: it stands around every step."""
 
-    __slots__ = ("_x", "_node_id", "_waits")
+    __slots__ = ("_node_id", "_waits", "_x")
 
     def __init__(self, x: Execution, node_id: str, waits: bool) -> None:
         self._x, self._node_id, self._waits = x, node_id, waits

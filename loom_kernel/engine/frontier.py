@@ -22,7 +22,7 @@ WIDE = 16
 class Frontier:
     """Parents that several nodes may share. Never changed."""
 
-    __slots__ = ("nodes", "_first", "_consumer")
+    __slots__ = ("_consumer", "_first", "nodes")
 
     def __init__(self, nodes: tuple[NodeId, ...] = ()) -> None:
         self.nodes = nodes
@@ -45,7 +45,7 @@ _EMPTY = Frontier()
 class Branch:
     """The frontier of one branch: ``base``, whole, and ``own`` nodes that settled since."""
 
-    __slots__ = ("parent", "_base", "_own", "_fresh", "_gone", "_dirty", "_is_dirty", "_snapshot", "failures")
+    __slots__ = ("_base", "_dirty", "_fresh", "_gone", "_is_dirty", "_own", "_snapshot", "failures", "parent")
 
     def __init__(self, parent: Branch | None = None) -> None:
         self.parent = parent

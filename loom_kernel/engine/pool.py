@@ -15,7 +15,7 @@ THREADS = 16
 class Job:
     """Something a thread does; ``future`` gets the outcome on the loop."""
 
-    __slots__ = ("fn", "loop", "future", "state", "ended")
+    __slots__ = ("ended", "fn", "future", "loop", "state")
 
     def __init__(self, fn: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.fn, self.loop = fn, loop

@@ -152,7 +152,7 @@ def child_main() -> None:
     if frame is None:
         return
     (module, qualname), call, facts = frame
-    sys.stdout = sys.stderr = Printed()  # type: ignore[assignment]
+    sys.stdout = sys.stderr = Printed()
     try:
         fn: Any = importlib.import_module(module)
         for part in qualname.split("."):

@@ -43,9 +43,29 @@ class Record:
     """
 
     __slots__ = (
-        "node_id", "kind", "name", "status", "seq", "passed", "retained", "result", "result_hash", "error", "outcome",
-        "attempts", "failures", "args", "where", "code", "child_run_id", "wake_at", "correlation_id", "woken",
-        "opened", "answer", "answered_by",
+        "answer",
+        "answered_by",
+        "args",
+        "attempts",
+        "child_run_id",
+        "code",
+        "correlation_id",
+        "error",
+        "failures",
+        "kind",
+        "name",
+        "node_id",
+        "opened",
+        "outcome",
+        "passed",
+        "result",
+        "result_hash",
+        "retained",
+        "seq",
+        "status",
+        "wake_at",
+        "where",
+        "woken",
     )  # fmt: skip
 
     def __init__(self, node_id: str, kind: str, name: str) -> None:

@@ -56,14 +56,16 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
     """The coroutine behind a call."""
     x.gate()
     found = call.found
+    record: Record | None = None
+    gives_up: tuple[str, ...] = ()
     if type(found) is Hit:
         if not plan.work.digest or found.record.status == "failed":
             return await answer(x, call, plan, found.record)
-        record, gives_up = None, ()  # only the hash was kept, so the value is made again
+        # Only the hash was kept, so the value is made again.
     elif type(found) is Live:
         record, gives_up = found.record, found.gives_up
     else:
-        record, gives_up = None, await x.hold(call)
+        gives_up = await x.hold(call)
     if len(x.live) >= x.max_open:
         await x.room()
     if plan.limit is None:

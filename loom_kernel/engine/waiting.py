@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom_kernel import events as ev
 from loom_kernel.clock import VirtualClock
@@ -26,7 +26,8 @@ async def until(x: Execution, future: asyncio.Future[T], deadline: float | None)
     # In the engine's context: a task made here would belong to the body, and be cancelled as one of its open tasks.
     sleeper = x.loop.create_task(_sleep_until(x, deadline), context=x.engine.context)
     try:
-        await asyncio.wait({future, sleeper}, return_when=asyncio.FIRST_COMPLETED)
+        both: set[asyncio.Future[Any]] = {future, sleeper}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     finally:
         sleeper.cancel()
     return future.result() if future.done() else None

@@ -192,38 +192,38 @@ def test_resuming_a_parent_tries_the_failed_child_again() -> None:
     asyncio.run(main())
 
 
-def test_cancel_and_stop_reach_the_children() -> None:
+@pytest.mark.parametrize("how", ["cancel", "stop"])
+def test_cancel_and_stop_reach_the_children(how: str) -> None:
     """A parent's end takes its children along: cancelled for good, or paused and resumed together."""
 
     async def main() -> None:
-        for how in ("cancel", "stop"):
-            world = World()
+        world = World()
 
-            async def inner(ctx: Context) -> bool:
-                return await ctx.ui.confirm("Go on?", name="go")
+        async def inner(ctx: Context) -> bool:
+            return await ctx.ui.confirm("Go on?", name="go")
 
-            child = define(inner)
+        child = define(inner)
 
-            async def body(ctx: Context) -> bool:
-                return bool((await ctx.workflow(child)).result)
+        async def body(ctx: Context) -> bool:
+            return bool((await ctx.workflow(child)).result)
 
-            execution = await world.start(body)
-            child_id = (await until(lambda: events_of(execution, ev.NodeStarted)))[0].child_run_id
-            inner_execution = await until(lambda: world.engine.executions.get(child_id))
-            await asked(inner_execution)
-            request = ev.CancelRequested(by="ann") if how == "cancel" else ev.StopRequested(by="ann")
-            await world.post(execution.run_id, request)
-            result = await rest(execution)
-            inner_result = await rest(inner_execution)
-            if how == "cancel":
-                assert result.status == inner_result.status == "cancelled"
-            else:
-                assert result.status == inner_result.status == "paused"
-                await world.answer(inner_execution, True)
-                execution = await world.resume(execution.run_id, body)
-                assert (await rest(execution)).result is True
-            assert not world.engine.executions
-            await world.close()
+        execution = await world.start(body)
+        child_id = (await until(lambda: events_of(execution, ev.NodeStarted)))[0].child_run_id
+        inner_execution = await until(lambda: world.engine.executions.get(child_id))
+        await asked(inner_execution)
+        request = ev.CancelRequested(by="ann") if how == "cancel" else ev.StopRequested(by="ann")
+        await world.post(execution.run_id, request)
+        result = await rest(execution)
+        inner_result = await rest(inner_execution)
+        if how == "cancel":
+            assert result.status == inner_result.status == "cancelled"
+        else:
+            assert result.status == inner_result.status == "paused"
+            await world.answer(inner_execution, True)
+            resumed = await world.resume(execution.run_id, body)
+            assert (await rest(resumed)).result is True
+        assert not world.engine.executions
+        await world.close()
 
     asyncio.run(main())
 

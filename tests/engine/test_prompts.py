@@ -15,6 +15,7 @@ from loom_kernel.authoring.context import Context
 from loom_kernel.authoring.workflow import define
 from loom_kernel.clock import VirtualClock
 from loom_kernel.errors import AnswerError
+from loom_kernel.journal.abc import Append
 from tests.engine.harness import World, asked, events_of, rest, types_of, until
 
 pytestmark = pytest.mark.timeout(30)
@@ -101,9 +102,9 @@ def test_an_answer_that_breaks_the_questions_rules_opens_it_again() -> None:
         await until(lambda: types_of(execution).count("prompt.opened") == 2)
         second = events_of(execution, ev.PromptOpened)[1]
         assert second.generation == 2 and "even number" in second.error
+        stale = Append(ev.PromptAnswered(generation=3, value=Raw(b'{"n": 4}')), node_id)
         with pytest.raises(AnswerError):
-            stale = ev.PromptAnswered(generation=3, value=Raw(b'{"n": 4}'))
-            await world.post(execution.run_id, stale)
+            await world.journal.post(execution.run_id, stale)
         await world.answer(execution, {"n": 4})
         assert (await rest(execution)).result == 4
         assert node_id == "prompt:even:#1"
@@ -228,8 +229,6 @@ def test_the_first_answer_wins() -> None:
         outcomes = []
         for by, value in (("ann", b"true"), ("bob", b"false")):
             event = ev.PromptAnswered(generation=opened.generation, value=Raw(value), by=by)
-            from loom_kernel.journal.abc import Append
-
             outcomes.append(await world.journal.post(execution.run_id, Append(event, node_id, None)))
         assert [o.status for o in outcomes] == ["appended", "exists"]
         assert outcomes[1].entry.event.by == "ann"
@@ -279,10 +278,8 @@ def test_an_answer_and_the_deadline_race_fairly() -> None:
 
         for _ in range(20):
             execution = await world.start(body)
-            opened, node_id = await asked(execution)
+            _, node_id = await asked(execution)
             event = ev.PromptAnswered(generation=1, value=Raw(msgspec.json.encode("ann")), by="ann")
-            from loom_kernel.journal.abc import Append
-
             try:
                 outcome = await world.journal.post(execution.run_id, Append(event, node_id, None))
                 taken = outcome.entry.event.value

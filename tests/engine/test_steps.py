@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from typing import Any
@@ -110,7 +111,7 @@ def test_retries_wait_on_the_clock_and_are_recorded() -> None:
         execution = await world.start(body)
         assert (await rest(execution)).result == "up"
         assert [n for n, _ in attempts] == [1, 2, 3, 4]
-        waits = [round(b - a) for (_, a), (_, b) in zip(attempts, attempts[1:], strict=False)]
+        waits = [round(b - a) for (_, a), (_, b) in itertools.pairwise(attempts)]
         assert waits == [10, 20, 30]
         assert [e.delay_s for e in events_of(execution, ev.NodeRetrying)] == [10, 20, 30]
         assert events_of(execution, ev.NodeCompleted)[0].attempts == 4
@@ -481,40 +482,39 @@ def test_an_edited_step_is_noticed() -> None:
     asyncio.run(main())
 
 
-def test_on_unknown_decides_about_an_attempt_that_a_crash_interrupted() -> None:
-    """"fail" raises in the body, "ask" pauses the run until it is accepted, "retry" runs it again."""
+@pytest.mark.parametrize("policy", ["fail", "ask", "retry"])
+def test_on_unknown_decides_about_an_attempt_that_a_crash_interrupted(policy: Any) -> None:
+    """ "fail" raises in the body, "ask" pauses the run until it is accepted, "retry" runs it again."""
 
     async def main() -> None:
-        for policy in ("fail", "ask", "retry"):
-            world = World()
-            gate = asyncio.Event()
+        world = World()
 
-            @step(on_unknown=policy)
-            async def risky() -> int:
-                world.did("risky")
-                if world.effects["risky"] == 1:
-                    await gate.wait()
-                return 1
+        @step(on_unknown=policy)
+        async def risky() -> int:
+            world.did("risky")
+            if world.effects["risky"] == 1:
+                await asyncio.sleep(60)
+            return 1
 
-            async def body(ctx: Context) -> int:
-                return await risky()
+        async def body(ctx: Context) -> int:
+            return await risky()
 
-            execution = await world.start(body)
-            await until(lambda: "node.started" in types_of(execution))
-            await world.restart()
-            execution = await world.resume(execution.run_id, body)
-            result = await rest(execution)
-            if policy == "fail":
-                assert result.status == "failed" and "interrupted in the middle" in str(result.error)
-                assert world.effects["risky"] == 1
-            elif policy == "ask":
-                assert (result.status, result.reason) == ("paused", "needs_decision")
-                assert world.effects["risky"] == 1
-                execution = await world.resume(execution.run_id, body, accept=True)
-                assert (await rest(execution)).result == 1
-            else:
-                assert result.result == 1 and world.effects["risky"] == 2
-            await world.close()
+        execution = await world.start(body)
+        await until(lambda: "node.started" in types_of(execution))
+        await world.restart()
+        resumed = await world.resume(execution.run_id, body)
+        result = await rest(resumed)
+        if policy == "fail":
+            assert result.status == "failed" and "interrupted in the middle" in str(result.error)
+            assert world.effects["risky"] == 1
+        elif policy == "ask":
+            assert (result.status, result.reason) == ("paused", "needs_decision")
+            assert world.effects["risky"] == 1
+            resumed = await world.resume(execution.run_id, body, accept=True)
+            assert (await rest(resumed)).result == 1
+        else:
+            assert result.result == 1 and world.effects["risky"] == 2
+        await world.close()
 
     asyncio.run(main())
 
@@ -558,8 +558,8 @@ def test_a_call_that_is_never_awaited_warns_with_its_line() -> None:
             work()
             ctx.tool("t", {}, lambda a: 1)
 
+        execution = await world.start(body)
         with pytest.warns(RuntimeWarning) as caught:
-            execution = await world.start(body)
             await rest(execution)
         texts = [str(w.message) for w in caught]
         assert any("step 'work' was called at test_steps.py, line" in text for text in texts)
