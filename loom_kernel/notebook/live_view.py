@@ -2,7 +2,8 @@
 
 Two outputs. The first holds the widget. The second holds the static picture, which the widget's own style hides while
 it is there; so whatever becomes of the widget (another program opens the file, the kernel is gone), the picture shows.
-When the run ends the widget is closed and its output emptied, and only the picture stays. No widget state is kept.
+When the run ends the widget is closed and its output emptied, and only the picture stays. A run that failed and can go on
+keeps its widget, for the sake of its Resume button, as long as the kernel lives. No widget state is kept.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class LiveView:
     def _look(self) -> None:
         self._due = False
         view = self.run.view
-        if view.ended and not self._stays:
+        if view.ended and not view.resumable and not self._stays:
             self.close()
         elif self._open:
             self._send("picture", picture(view, hidden_by_widget=True), update=True)

@@ -138,6 +138,22 @@ def test_when_the_run_ends_only_the_picture_is_left(loop: asyncio.AbstractEventL
     assert closed == [view] and run.listeners == [] and view._widget.comm is None
 
 
+def test_a_failed_run_keeps_its_resume_button(loop: asyncio.AbstractEventLoop) -> None:
+    """What failed and can go on stays live; once it has gone on and ended well, only the picture is left."""
+    page, run = Page(), FakeRun(loop)
+    open_view(run, page)
+    failure = events.ErrorRecord(type="builtins:ValueError", message="no")
+    run.happens(events.RunEnded(status="failed", resumable=True, error=failure))
+    settle(loop)
+    widget, still = page.shown()
+    assert WIDGET in widget and still["text/plain"].startswith("digest: failed")
+    run.happens(events.RunStarted(worker="me", resumed=True))
+    run.happens(ENDED)
+    settle(loop)
+    widget, still = page.shown()
+    assert widget == {} and still["text/plain"].startswith("digest: completed")
+
+
 def test_one_that_was_asked_for_stays(loop: asyncio.AbstractEventLoop) -> None:
     """``%loom show`` keeps the widget for a finished run, until it is closed."""
     page, run = Page(), FakeRun(loop)
