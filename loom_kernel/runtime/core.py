@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import itertools
 import platform
 import shutil
@@ -262,6 +263,8 @@ class Runtime:
         self, definition: WorkflowDefinition[..., Any], given: dict[str, Any], options: Options, place: Place
     ) -> tuple[Run[Any], str]:
         journal = await self.opened()
+        if options.budget is not None:
+            definition = dataclasses.replace(definition, budget=options.budget)
         inputs = definition.validate_inputs(given)
         encoded, blobs = encode_inputs(inputs)
         created = self._created(definition, encoded, options, place)
@@ -299,8 +302,8 @@ class Runtime:
 
     def _nth(self, definition: WorkflowDefinition[..., Any], encoded: bytes, place: Place) -> int:
         """Which such start it is in this execution of the cell, from 0."""
-        if place.cell is None:
-            return 0
+        if place.cell is None and place.kind == "kernel":
+            return 0  # which execution of which cell it is cannot be told
         such = (place.cell, f"{place.execution}\0{definition.normalized_name}\0{encoded.decode()}")
         with self._place_lock:
             if len(self._starts) > 10_000:

@@ -16,7 +16,8 @@ from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.step import step
 from loom_kernel.authoring.workflow import WorkflowDefinition, workflow
 from loom_kernel.errors import InputError, ResumeError, UnknownRunError, UnknownWorkflowError
-from loom_kernel.runtime import Runtime
+from loom_kernel.policies import Budget
+from loom_kernel.runtime import Runtime, ScriptHost
 from loom_kernel.settings import Settings
 from tests.runtime.conftest import DeskHost
 from tests.runtime.test_run import until
@@ -120,6 +121,26 @@ def test_loom_resume_lets_headless_notebooks_continue(
     first = asking.start()
     host.execution = "2"
     assert asking.start() is first
+
+
+def test_equal_starts_of_a_script_are_counted_too(
+    make_runtime: Callable[..., Runtime], asking: WorkflowDefinition[Any, int]
+) -> None:
+    """With ``LOOM_RESUME=1`` the second process finds the runs of the first, each once."""
+    settings = Settings(environ={"LOOM_RESUME": "1"})
+    make_runtime(settings=settings).host = ScriptHost()
+    first = [asking.start().id for _ in range(2)]
+    assert len(set(first)) == 2
+    make_runtime(settings=settings).host = ScriptHost()
+    assert [asking.start().id for _ in range(2)] == first
+
+
+def test_a_start_may_have_a_budget_of_its_own(asking: WorkflowDefinition[Any, int]) -> None:
+    """It replaces the definition's for that run."""
+    run = asking.options(budget=Budget(max_duration_s=60)).start()
+    assert run._definition is not None
+    assert run._definition.budget == Budget(max_duration_s=60)
+    assert asking.budget is None
 
 
 def test_a_key_with_other_inputs_is_refused(asking: WorkflowDefinition[Any, int]) -> None:
