@@ -63,7 +63,9 @@ class Durable(Coroutine[Any, Any, T]):
             return
         self.close()  # first: otherwise Python would warn too, and name a coroutine of ours
         warnings.warn(
-            f"{self._what} was called at {self._where} and never awaited, so it did not run", RuntimeWarning, stacklevel=2
+            f"{self._what} was called at {self._where} and never awaited, so it did not run",
+            RuntimeWarning,
+            stacklevel=2,
         )
 
     def __repr__(self) -> str:

@@ -63,7 +63,9 @@ async def _run(
     await x.recorder.commit([Append(started, call.node_id, f"{call.node_id}:start:{x.lease.epoch}:1")])
     call.status = "running"
     began = x.engine.clock.monotonic()
-    opening = x.loop.create_task(x.engine.open_child(x, call.node_id, run_id, definition, inputs), context=x.engine.context)
+    opening = x.loop.create_task(
+        x.engine.open_child(x, call.node_id, run_id, definition, inputs), context=x.engine.context
+    )
     child: Execution | RunResult[Any] | None = None
     try:
         await asyncio.wait({opening})
@@ -82,7 +84,9 @@ async def _run(
             reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "")
             took = x.engine.clock.monotonic() - began
             x.recorder.ride(
-                ev.NodeCancelled(reason=reason, duration_s=took), call.node_id, f"{call.node_id}:cancelled:{x.lease.epoch}"
+                ev.NodeCancelled(reason=reason, duration_s=took),
+                call.node_id,
+                f"{call.node_id}:cancelled:{x.lease.epoch}",
             )
         raise error from None
     except (StaleLeaseError, ResumeError) as taken:
@@ -172,7 +176,11 @@ async def _end_child(x: Execution, opening: asyncio.Task[Any], error: BaseExcept
     if ending is not None and ending.kind == "paused":
         child.end(Ending(kind="paused", reason="stopped", message="stopped with the run that started it"))
     else:
-        reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "its parent went on without it")
+        reason = (
+            "workflow-exit"
+            if isinstance(error, WorkflowExit)
+            else (x.cancelled.reason or "its parent went on without it")
+        )
         child.end(Ending(kind="cancelled", reason=reason))
     await _uncancelled(child.result)
 

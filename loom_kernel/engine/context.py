@@ -195,9 +195,7 @@ class RunContext(Context):
             adapter = TypeAdapter(schema)
             finish = restore = adapter.validate_python
         made = x.called("inline", name, "", at)
-        work = Work(
-            name=name, fn=fn, args=(), kwargs={}, is_async=inspect.iscoroutinefunction(fn), finish=finish
-        )
+        work = Work(name=name, fn=fn, args=(), kwargs={}, is_async=inspect.iscoroutinefunction(fn), finish=finish)
         return Durable(steps.drive(x, made, Plan(work, retry, restore=restore)), f"step {name!r}", at)
 
     def map(

@@ -208,9 +208,7 @@ class Engine:
             if ended is not None and (ended.exited or not ended.resumable):
                 await self.journal.release(acquired.lease)
                 return await self._result(run_id, definition, ended)
-            child = Execution(
-                self, definition, values, acquired, history, accept=parent.accept, depth=parent.depth + 1
-            )
+            child = Execution(self, definition, values, acquired, history, accept=parent.accept, depth=parent.depth + 1)
             return self._begin(child)
 
     async def _result(

@@ -170,9 +170,7 @@ class Execution:
         data = bytes(raw)
         if b'"$loom"' not in data:
             return codec.decode_now(data)
-        return await self.guarded(
-            codec.decode(data, self.engine.journal.get_blob, namespace=self.engine.namespace())
-        )
+        return await self.guarded(codec.decode(data, self.engine.journal.get_blob, namespace=self.engine.namespace()))
 
     async def guarded(self, asked: Awaitable[T]) -> T:
         """What the journal answers. Its trouble stops the execution; it is not the body's to catch."""
@@ -391,7 +389,9 @@ class Execution:
         if ending.kind == "closed":
             self.recorder.close()
             await self._release()
-            self._set_result(RunResult(run_id=self.run_id, status="interrupted", reason=ending.reason, stages=self._stages()))
+            self._set_result(
+                RunResult(run_id=self.run_id, status="interrupted", reason=ending.reason, stages=self._stages())
+            )
             return
         reached_its_end = ending.kind in ("completed", "exit")
         if reached_its_end:
@@ -640,7 +640,9 @@ class Execution:
             return
         encoded = codec.encode(value, path="the reported value")
         self.recorder.ride(
-            ev.OutputReported(namespace=namespace, index=index, value=Raw(encoded.json)), None, f"report:{namespace}:{index}"
+            ev.OutputReported(namespace=namespace, index=index, value=Raw(encoded.json)),
+            None,
+            f"report:{namespace}:{index}",
         )
 
     def warn(self, text: str) -> None:

@@ -125,7 +125,9 @@ class Executor:
             return await self._in_thread(lambda: _finished(work, value), handle)
         return _finished(work, value)
 
-    async def _in_thread(self, fn: Callable[[], Any], handle: LiveHandle, stop: Callable[[], None] | None = None) -> Any:
+    async def _in_thread(
+        self, fn: Callable[[], Any], handle: LiveHandle, stop: Callable[[], None] | None = None
+    ) -> Any:
         context = contextvars.copy_context()
         context.run(in_step.set, handle)
         job = self._pool.submit(lambda: context.run(fn))

@@ -125,7 +125,9 @@ def child_run_id(parent_run_id: str, node_id: str, nth: int = 0) -> str:
 
     ``nth`` counts the runs that were given up there: a cancelled run cannot be resumed, so the next one is another.
     """
-    number = int.from_bytes(hashlib.blake2b(f"{parent_run_id}\n{node_id}\n{nth}".encode(), digest_size=16).digest(), "big")
+    number = int.from_bytes(
+        hashlib.blake2b(f"{parent_run_id}\n{node_id}\n{nth}".encode(), digest_size=16).digest(), "big"
+    )
     letters = []
     for _ in range(12):
         number, letter = divmod(number, len(_RUN_ID_ALPHABET))

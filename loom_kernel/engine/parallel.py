@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def check(items: Sequence[Any], concurrency: int | None) -> None:
     """Raises: DefinitionError when an item cannot be awaited, or the number is none."""
-    if concurrency is not None and (isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1):
+    if concurrency is not None and (
+        isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1
+    ):
         raise DefinitionError(f"concurrency={concurrency!r}: a whole number of at least 1 is needed")
     for i, item in enumerate(items):
         if not inspect.isawaitable(item):

@@ -48,7 +48,9 @@ class ProcessCall:
         try:
             self._call = pickle.dumps((args, kwargs))
         except Exception as error:
-            raise DefinitionError(f"step {name!r}: its arguments cannot be sent to another process ({error})") from error
+            raise DefinitionError(
+                f"step {name!r}: its arguments cannot be sent to another process ({error})"
+            ) from error
         self._process: subprocess.Popen[bytes] | None = None
         self._killed = False
         self._lock = threading.Lock()

@@ -199,7 +199,12 @@ class History:
 
     def _node_completed(self, e: ev.NodeCompleted, node_id: str, seq: int) -> None:
         record = self._record(node_id, seq)
-        record.status, record.result, record.result_hash, record.attempts = "completed", e.result, e.result_hash, e.attempts
+        record.status, record.result, record.result_hash, record.attempts = (
+            "completed",
+            e.result,
+            e.result_hash,
+            e.attempts,
+        )
         record.answered_by = e.answered_by
 
     def _node_failed(self, e: ev.NodeFailed, node_id: str, seq: int) -> None:

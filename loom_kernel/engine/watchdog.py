@@ -25,7 +25,9 @@ class Watchdog:
         on_blocked: called on the loop, once it answers again, with the task that blocked it and the line.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_blocked: Callable[[asyncio.Task[Any] | None, str], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_blocked: Callable[[asyncio.Task[Any] | None, str], None]
+    ) -> None:
         self._loop, self._on_blocked = loop, on_blocked
         self._loop_thread = threading.get_ident()
         self._stop = threading.Event()
@@ -54,7 +56,9 @@ class Watchdog:
             took = time.monotonic() - began
             if line is None:
                 continue
-            text = f"{line} blocked all runs of this process for {took:.1f} s. Put it in a @step, which runs in a thread."
+            text = (
+                f"{line} blocked all runs of this process for {took:.1f} s. Put it in a @step, which runs in a thread."
+            )
             try:
                 self._loop.call_soon_threadsafe(self._on_blocked, task, text)
             except RuntimeError:
@@ -66,7 +70,11 @@ def own_line(frame: FrameType | None) -> str | None:
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
         root = module.split(".")[0]
-        if root != "loom_kernel" and root not in sys.stdlib_module_names and "site-packages" not in frame.f_code.co_filename:
+        if (
+            root != "loom_kernel"
+            and root not in sys.stdlib_module_names
+            and "site-packages" not in frame.f_code.co_filename
+        ):
             return where(frame)
         if root == "__main__" or root == "__mp_main__":
             return where(frame)

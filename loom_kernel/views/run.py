@@ -202,8 +202,12 @@ class RunView:
         return node
 
     def _link(self, node: NodeView, parents: list[str]) -> None:
-        if tuple(parents) != node.parents:
-            node.parents = tuple(parents)
+        found = tuple(parents)
+        if len(found) == 1 and found[0].startswith("="):  # the same as that node's, and the same tuple
+            other = self.nodes.get(found[0][1:])
+            found = other.parents if other is not None else ()
+        if found != node.parents:
+            node.parents = found
             self.structure += 1
 
     def _pause_time(self, at: float) -> None:

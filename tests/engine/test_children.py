@@ -42,7 +42,11 @@ def test_a_child_is_a_run_of_its_own() -> None:
         execution = await world.start(body)
         assert (await rest(execution)).result == [2, 4, 6]
         started = events_of(execution, ev.NodeStarted)
-        assert [(s.kind, s.name) for s in started] == [("workflow", "inner"), ("workflow", "part"), ("workflow", "part")]
+        assert [(s.kind, s.name) for s in started] == [
+            ("workflow", "inner"),
+            ("workflow", "part"),
+            ("workflow", "part"),
+        ]
         for s in started:
             created = entries_of(world.journal, s.child_run_id)[0].event
             assert created.parent_run_id == created.root_run_id == execution.run_id

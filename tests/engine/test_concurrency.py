@@ -13,6 +13,7 @@ from loom_kernel.authoring.context import Context
 from loom_kernel.authoring.step import step
 from loom_kernel.authoring.workflow import define
 from loom_kernel.errors import DefinitionError, ParallelFailure
+from loom_kernel.views.run import RunView
 from tests.engine.harness import World, asked, events_of, nodes, parents, rest, types_of, until
 
 pytestmark = pytest.mark.timeout(30)
@@ -443,6 +444,9 @@ def test_a_thousand_steps_are_quick_and_cost_grows_in_line() -> None:
         began = time.process_time()
         assert (await rest(execution, 25)).result == 1000
         assert time.process_time() - began < 5
+        seen = RunView.of(execution.entries)
+        below = [node.parents for node in seen.nodes.values() if node.parents]
+        assert sum(len(p) == 1000 for p in below) >= 2000 and len({id(p) for p in below if len(p) == 1000}) == 2
         size = sum(len(entry.payload) for entry in execution.entries)
         assert size < 3_500_000, "the parents of a thousand nodes are not listed a thousand times"
         await world.close()

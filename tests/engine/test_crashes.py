@@ -199,7 +199,9 @@ async def answering(world: World) -> AsyncIterator[None]:
 def finished(journal: DyingJournal) -> set[str]:
     """Nodes whose result is in the journal, over all runs."""
     return {
-        f"{entry.run_id} {entry.node_id}" for entry in journal._all if entry.type in ("node.completed", "node.failure_passed")
+        f"{entry.run_id} {entry.node_id}"
+        for entry in journal._all
+        if entry.type in ("node.completed", "node.failure_passed")
     }
 
 
@@ -301,5 +303,3 @@ def test_killed_twice_a_run_comes_to_the_same(tree: Tree, first: int, second: in
         assert got == expected
 
     asyncio.run(main())
-
-

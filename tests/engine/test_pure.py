@@ -309,7 +309,10 @@ def test_a_miss_with_an_unasked_record_is_held() -> None:
     decision = decide(facts, lookup)
     assert isinstance(decision, Pause) and decision.recorded[0].node_id == A
     for busy in ({"replaying": 1}, {"running": 1}, {"moved": True}):
-        assert decide(Facts(**{"held": facts.held, "replaying": 0, "running": 0, "moved": False, **busy}), lookup) == Wait()
+        assert (
+            decide(Facts(**{"held": facts.held, "replaying": 0, "running": 0, "moved": False, **busy}), lookup)
+            == Wait()
+        )
     lookup.ask(A, "step", "a")
     assert decide(facts, lookup) == Release((B,))
 

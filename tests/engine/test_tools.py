@@ -142,7 +142,9 @@ def test_the_failure_mode_is_part_of_the_key() -> None:
         execution = await world.start(body)
         await rest(execution)
         ids = [e.node_id for e in execution.entries if e.type == "node.started"]
-        assert len(set(ids)) == 3 and ids[0].rpartition("#")[0] == ids[2].rpartition("#")[0] != ids[1].rpartition("#")[0]
+        assert (
+            len(set(ids)) == 3 and ids[0].rpartition("#")[0] == ids[2].rpartition("#")[0] != ids[1].rpartition("#")[0]
+        )
         await world.close()
 
     asyncio.run(main())
