@@ -109,7 +109,7 @@ class RunContext(Context):
             identity=identity,
             timeout_s=definition.timeout_s,
             executor=definition.executor,
-            digest=definition.store == "digest",
+            store=definition.store,
         )
         plan = Plan(
             work,

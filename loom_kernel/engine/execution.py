@@ -12,7 +12,7 @@ import copy
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -44,6 +44,9 @@ log = logging.getLogger("loom_kernel.engine")
 
 CANCEL_PATIENCE_S = 5.0
 """How long a body may take to clean up after it was cancelled, before it is cancelled once more, and then left alone."""
+
+CLOSE_PATIENCE_S = 1.0
+"""The same where nothing more is written: a kernel that ends does not wait long."""
 
 EXIT_PATIENCE_S = 5.0
 """How long a body may go on after ``ctx.exit`` without making a durable call."""
@@ -172,10 +175,12 @@ class Execution:
             return codec.decode_now(data)
         return await self.guarded(codec.decode(data, self.engine.journal.get_blob, namespace=self.engine.namespace()))
 
-    async def guarded(self, asked: Awaitable[T]) -> T:
+    async def guarded(self, asked: Coroutine[Any, Any, T]) -> T:
         """What the journal answers. Its trouble stops the execution; it is not the body's to catch."""
+        # In the engine's context: what a journal starts in the background must not end with this body.
+        task = self._loop.create_task(asked, context=self.engine.context)
         try:
-            return await asked
+            return await asyncio.shield(task)
         except JournalError as trouble:
             self._fault(trouble)
             raise asyncio.CancelledError("the run has ended") from trouble
@@ -367,7 +372,8 @@ class Execution:
 
     async def _quiet(self, ending: Ending) -> None:
         """Cancel the body's open tasks and wait for them."""
-        end_at = self._loop.time() + 2 * CANCEL_PATIENCE_S
+        patience = CLOSE_PATIENCE_S if ending.silent else CANCEL_PATIENCE_S
+        end_at = self._loop.time() + 2 * patience
         while tasks := [task for task in self.tasks if not task.done()]:
             for task in tasks:
                 task.cancel(ending.reason or ending.kind)
@@ -375,7 +381,7 @@ class Execution:
             if left <= 0:
                 log.warning("run %s: %d tasks of its body do not end; they are left alone", self.run_id, len(tasks))
                 break
-            await asyncio.wait(tasks, timeout=min(left, CANCEL_PATIENCE_S))
+            await asyncio.wait(tasks, timeout=min(left, patience))
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # looked at, so that nobody complains that it was never retrieved

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,7 +18,13 @@ from loom_kernel.engine.keys import Identity
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.pool import Job, ThreadPool
 from loom_kernel.engine.process import ProcessCall
-from loom_kernel.errors import DefinitionError, MutatedArgumentError, StepTimeout, UnhashableValue
+from loom_kernel.errors import (
+    DefinitionError,
+    MutatedArgumentError,
+    StepTimeout,
+    UnhashableValue,
+    ValueNotStorableError,
+)
 
 _HEAVY = frozenset({"pandas", "polars", "pyarrow", "numpy"})
 """Packages whose values take long to encode, so that a thread does it."""
@@ -29,7 +37,7 @@ class Work:
     Attributes:
         finish: applied to the function's result before it is kept, such as a schema.
         allow_nan: whether the result may hold NaN.
-        digest: keep only the result's hash.
+        store: ``"full"``, only the result's ``"digest"``, or a ``"pickle"`` of what nothing else can keep.
     """
 
     name: str
@@ -42,7 +50,7 @@ class Work:
     executor: str = "thread"
     finish: Callable[[Any], Any] | None = None
     allow_nan: bool = True
-    digest: bool = False
+    store: str = "full"
 
 
 class Done(NamedTuple):
@@ -95,26 +103,50 @@ class Executor:
         if before is not None:
             await asyncio.shield(before)
         if work.timeout_s is None:
-            return await self._attempt(work, handle)
+            return await self._attempt(work, handle, handle.begin)
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(work.timeout_s) as limit:
-                return await self._attempt(work, handle)
+            async with asyncio.timeout(None) as limit:
+
+                def count() -> None:
+                    with contextlib.suppress(RuntimeError):  # it is over already
+                        limit.reschedule(loop.time() + (work.timeout_s or 0.0))
+
+                def begun() -> None:
+                    # The wait for a free thread does not count. Comes from that thread, or from the loop.
+                    handle.begin()
+                    with contextlib.suppress(RuntimeError):  # the loop is closed
+                        loop.call_soon_threadsafe(count)
+
+                return await self._attempt(work, handle, begun)
         except TimeoutError:
             if not limit.expired():
                 raise  # the function's own
             handle.cancelled.set("timeout")
             raise StepTimeout(work.name, work.timeout_s) from None
 
-    async def _attempt(self, work: Work, handle: LiveHandle) -> Done:
+    async def _attempt(self, work: Work, handle: LiveHandle, begun: Callable[[], None]) -> Done:
         if work.executor == "process":
             call = ProcessCall(work.name, work.fn, work.args, work.kwargs)
-            return await self._in_thread(lambda: _finished(work, call.run(handle)), handle, stop=call.kill)
+
+            def in_process() -> Done:
+                begun()
+                return _finished(work, call.run(handle))
+
+            done: Done = await self._in_thread(in_process, handle, stop=call.kill)
+            return done
         if not work.is_async:
-            value = await self._in_thread(lambda: _called(work), handle)
+
+            def in_thread() -> Any:
+                begun()
+                return _called(work)
+
+            value = await self._in_thread(in_thread, handle)
             if isinstance(value, Done):
                 return value
             # A plain function that handed back something to await: `ctx.step("x", lambda: fetch(url))`.
         else:
+            begun()
             value = work.fn(*work.args, **work.kwargs)
         token = in_step.set(handle)
         try:
@@ -122,7 +154,8 @@ class Executor:
         finally:
             in_step.reset(token)
         if type(value).__module__.partition(".")[0] in _HEAVY:
-            return await self._in_thread(lambda: _finished(work, value), handle)
+            kept: Done = await self._in_thread(lambda: _finished(work, value), handle)
+            return kept
         return _finished(work, value)
 
     async def _in_thread(
@@ -173,9 +206,16 @@ def _finished(work: Work, value: Any) -> Done:
             raise MutatedArgumentError(work.name, changed)
     if work.finish is not None:
         value = work.finish(value)
-    if work.digest:
+    if work.store == "digest":
         hash_ = _hash(value, None)
         return Done(value, codec.encode(codec.digest(hash_)), hash_)
+    if work.store == "pickle":
+        try:
+            data = pickle.dumps(value)
+        except Exception as error:
+            hint = f"It cannot be pickled either: {error}"
+            raise ValueNotStorableError("result", type(value).__name__, hint) from error
+        return Done(value, codec.encode(data), codec.content_hash(data))
     encoded = codec.encode(value, allow_nan=work.allow_nan)
     return Done(value, encoded, _hash(value, encoded))
 

@@ -32,12 +32,15 @@ class LiveHandle(StepHandle):
         node_id: str,
         loop: asyncio.AbstractEventLoop,
         on_output: Callable[[LiveHandle], None],
+        now: Callable[[], float],
     ) -> None:
         # Not the base's __init__: its token is made when somebody looks at it, which few steps do.
         self.attempt, self.run_id, self.node_id = attempt, run_id, node_id
         self.idempotency_key = f"{run_id}:{node_id}"
         self._token: CancelToken | None = None
-        self._loop, self._on_output = loop, on_output
+        self._loop, self._on_output, self._now = loop, on_output, now
+        self.began = now()
+        """When its body began, which may be later than it was asked for: threads are few."""
         self._lock = threading.Lock()
         self._lines: list[str] = []
         self._partial = ""
@@ -52,6 +55,15 @@ class LiveHandle(StepHandle):
             with self._lock:
                 self._token = self._token or CancelToken()
         return self._token
+
+    def begin(self) -> None:
+        """The body begins now."""
+        self.began = self._now()
+
+    @property
+    def took(self) -> float:
+        """Seconds since the body began."""
+        return self._now() - self.began
 
     def progress(self, done: float, total: float | None = None) -> None:
         """Say how far the step is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from loom_kernel.engine.failures import as_raised, tool_error
 from loom_kernel.engine.mismatch import unknown_attempt
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.replay import Hit, Live, Record
+from loom_kernel.engine.waiting import pause
 from loom_kernel.errors import StepInterrupted, UnhashableValue, WorkflowExit
 from loom_kernel.journal.abc import Append
 from loom_kernel.policies import Retry
@@ -59,7 +61,7 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
     record: Record | None = None
     gives_up: tuple[str, ...] = ()
     if type(found) is Hit:
-        if not plan.work.digest or found.record.status == "failed":
+        if plan.work.store != "digest" or found.record.status == "failed":
             return await answer(x, call, plan, found.record)
         # Only the hash was kept, so the value is made again.
     elif type(found) is Live:
@@ -85,6 +87,8 @@ async def answer(x: Execution, call: Call, plan: Plan, record: Record) -> Any:
             return {"ok": False, "error": error, "attempts": record.attempts, "cached": True}
         raise as_raised(codec.decode_error(record.error, step=call.name, namespace=x.engine.namespace()), call.name)
     value = await x.decode(record.result)
+    if plan.work.store == "pickle":
+        value = pickle.loads(value)
     if record.result_hash and b'"$loom"' in bytes(record.result):
         # A kind of table that does not come back bit by bit still counts as what it was.
         try:
@@ -120,7 +124,7 @@ async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, giv
                 return outcome.value
             call.status = "retrying"
             try:
-                await x.engine.clock.sleep(outcome.delay_s)
+                await pause(x, outcome.delay_s)
             except asyncio.CancelledError as cancel:
                 error = x.interruption(call, cancel)
                 _note_cancelled(x, call, attempt, 0.0, error, None)
@@ -152,20 +156,21 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
     else:
         await x.recorder.commit([Append(started, call.node_id, key)])
     call.status = "running"
-    handle = LiveHandle(attempt=attempt, run_id=x.run_id, node_id=call.node_id, loop=x.loop, on_output=x.on_output)
-    began = clock.monotonic()
+    handle = LiveHandle(
+        attempt=attempt, run_id=x.run_id, node_id=call.node_id, loop=x.loop, on_output=x.on_output, now=clock.monotonic
+    )
     try:
         with clock.busy():
             done = await x.engine.executor.run(work, handle)
     except (asyncio.CancelledError, GeneratorExit, WorkflowExit) as raised:
         handle.cancelled.set(x.cancelled.reason or "cancelled")
         error = x.interruption(call, raised)
-        _note_cancelled(x, call, attempt, clock.monotonic() - began, error, handle)
+        _note_cancelled(x, call, attempt, handle.took, error, handle)
         if error is raised:
             raise
         raise error from None
     except BaseException as error:  # a step may raise SystemExit: its failure, not the end of all runs
-        took = clock.monotonic() - began
+        took = handle.took
         verdict = retries.decide(plan.retry, attempt, error, f"{x.run_id}:{call.node_id}")
         if isinstance(verdict, retries.Wait):
             _ride_log(x, call, handle)
@@ -176,7 +181,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
             await x.recorder.commit([Append(retrying, call.node_id, f"{call.node_id}:retry:{x.lease.epoch}:{attempt}")])
             return verdict
         return _Result(await _failed(x, call, plan, error, attempt, took, handle))
-    return _Result(await _completed(x, call, plan, done, attempt, clock.monotonic() - began, handle))
+    return _Result(await _completed(x, call, plan, done, attempt, handle.took, handle))
 
 
 async def _completed(

@@ -33,6 +33,15 @@ async def until(x: Execution, future: asyncio.Future[T], deadline: float | None)
     return future.result() if future.done() else None
 
 
+async def pause(x: Execution, seconds: float) -> None:
+    """Wait on the engine's clock; cancelling ends it early."""
+    sleeper = x.loop.create_task(x.engine.clock.sleep(seconds), context=x.engine.context)
+    try:
+        await asyncio.wait({sleeper})
+    finally:
+        sleeper.cancel()
+
+
 async def _sleep_until(x: Execution, deadline: float) -> None:
     clock = x.engine.clock
     while (left := deadline - clock.time()) > 0:

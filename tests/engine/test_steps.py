@@ -24,7 +24,7 @@ from loom_kernel.errors import (
     ValueNotStorableError,
 )
 from loom_kernel.policies import Retry
-from tests.engine.harness import World, events_of, nodes, rest, types_of, until
+from tests.engine.harness import World, asked, events_of, nodes, rest, types_of, until
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -588,6 +588,145 @@ def test_a_step_may_exit_the_process_without_taking_the_loop_along() -> None:
 
         assert isinstance((await world.run(body)).error, StepFailed)
         assert (await world.run(leaving_body)).status == "failed"
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_the_wait_for_a_free_thread_is_not_part_of_a_timeout() -> None:
+    """More sync steps than threads: those that wait for one do not time out meanwhile, nor does their duration count it."""
+
+    async def main() -> None:
+        world = World()
+
+        @step(timeout_s=0.5)
+        def slow(n: int) -> int:
+            time.sleep(0.2)
+            return n
+
+        async def body(ctx: Context) -> int:
+            return sum(await asyncio.gather(*(slow(n) for n in range(64))))
+
+        execution = await world.start(body)
+        assert (await rest(execution, 20)).result == sum(range(64))
+        assert max(e.duration_s for e in events_of(execution, ev.NodeCompleted)) < 0.5
+        await world.close()
+
+    asyncio.run(main())
+
+
+class Odd:
+    """A value that only pickle keeps."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+def test_store_says_what_is_kept_of_a_result() -> None:
+    """ "pickle" keeps what nothing else can; "digest" keeps no value, so that a resume makes it again."""
+
+    async def main() -> None:
+        world = World()
+
+        @step(store="pickle")
+        async def odd(n: int) -> Odd:
+            world.did("odd")
+            return Odd(n)
+
+        @step(store="digest")
+        async def secret() -> str:
+            world.did("secret")
+            return "very secret"
+
+        async def body(ctx: Context) -> list[Any]:
+            got = [(await odd(3)).n, await secret()]
+            await ctx.ui.confirm("Go on?", name="go")
+            return got
+
+        execution = await world.start(body)
+        await asked(execution)
+        assert not any(b"very secret" in entry.payload for entry in execution.entries)
+        await world.restart()
+        execution = await world.resume(execution.run_id, body)
+        await world.answer(execution, True)
+        assert (await rest(execution)).result == [3, "very secret"]
+        assert world.effects == {"odd": 1, "secret": 2}
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_tables_from_a_step_are_arguments_of_the_next_after_a_restart() -> None:
+    """A frame and an array that came back from the journal identify the same calls as before."""
+    pd = pytest.importorskip("pandas")
+    np = pytest.importorskip("numpy")
+
+    async def main() -> None:
+        world = World()
+
+        @step
+        def load(n: int) -> Any:
+            world.did("load")
+            return pd.DataFrame(
+                {"a": range(n), "b": pd.Categorical(["x"] * n)}, index=pd.RangeIndex(5, 5 + n, name="i")
+            )
+
+        @step
+        async def array(df: Any) -> Any:
+            world.did("array")
+            return np.asfortranarray(df[["a"]].to_numpy(dtype="float32"))
+
+        @step
+        def total(values: Any, df: Any) -> float:
+            world.did("total")
+            return float(values.sum() + df["a"].sum())
+
+        async def body(ctx: Context) -> float:
+            df = await load(1000)
+            values = await array(df)
+            got = await total(values, df)
+            assert got == await total(values, df)  # the second occurrence
+            await ctx.ui.confirm("Go on?", name="go", show=df.head())
+            return got
+
+        execution = await world.start(body)
+        await asked(execution)
+        await world.restart()
+        execution = await world.resume(execution.run_id, body)
+        await world.answer(execution, True)
+        assert (await rest(execution)).result == 999_000.0
+        assert world.effects == {"load": 1, "array": 1, "total": 2}
+        assert types_of(execution).count("prompt.opened") == 1
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_waits_of_one_run_outlive_another_run() -> None:
+    """A retry that waits on a virtual clock goes on although the run that made the clock's timer first has ended."""
+
+    async def main() -> None:
+        clock = VirtualClock()
+        world = World(clock)
+
+        @step(retry=Retry(max_attempts=2, interval_s=50, max_interval_s=50, jitter=False))
+        async def flaky(n: int) -> int:
+            world.did(f"flaky {n}")
+            if world.effects[f"flaky {n}"] == 1:
+                raise OSError("down")
+            return n
+
+        async def short(ctx: Context) -> None:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(flaky(1), 0.001)
+
+        async def long(ctx: Context) -> int:
+            return await flaky(2)
+
+        with clock.busy():
+            first, second = await world.start(short), await world.start(long)
+            await rest(first)
+        assert (await rest(second)).result == 2
         await world.close()
 
     asyncio.run(main())
