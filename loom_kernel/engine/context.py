@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import inspect
 import random
 import sys
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TOOL_MAX_INTERVAL_S = 3_600.0
+
+_PATIENCE_S = 30.0
+"""How long a thread waits for the loop to name its call."""
 
 
 class RunContext(Context):
@@ -93,6 +97,8 @@ class RunContext(Context):
 
     def _call_step(self, call: StepCall[T]) -> Coroutine[Any, Any, T]:
         definition, x = call.definition, self._x
+        if not x.on_thread:
+            return self._call_from_thread(call)
         x.gate()
         if definition.executor != "thread":
             check_executor(definition.name, definition.executor, definition.fn)
@@ -119,6 +125,25 @@ class RunContext(Context):
             limit=(definition.name, definition.limit) if definition.limit is not None else None,
         )
         return steps.drive(x, made, plan)
+
+    def _call_from_thread(self, call: StepCall[T]) -> Coroutine[Any, Any, T]:
+        """A call in a thread that carries the run: it gets its key on the loop, and works there."""
+        loop = self._x.loop
+        made: concurrent.futures.Future[Coroutine[Any, Any, T]] = concurrent.futures.Future()
+
+        def make() -> None:
+            try:
+                made.set_result(self._call_step(call))
+            except BaseException as error:
+                made.set_exception(error)
+
+        loop.call_soon_threadsafe(make)
+        coroutine = made.result(_PATIENCE_S)
+
+        async def work() -> T:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
+        return work()
 
     def tool(
         self,

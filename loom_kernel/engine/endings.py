@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Raw
 
+from loom_kernel import codec
 from loom_kernel import events as ev
+from loom_kernel.codec import Blob
+from loom_kernel.errors import DefinitionError, ValueNotStorableError
 from loom_kernel.events import NULL
 
 EndingKind = Literal["completed", "failed", "exit", "cancelled", "paused", "lost", "closed"]
@@ -60,3 +64,40 @@ class Ending:
             resumable=self.resumable,
             drift=drift,
         )
+
+
+def cancelled(request: ev.CancelRequested) -> Ending:
+    """The end that somebody asked for."""
+    return Ending(kind="cancelled", reason=request.reason or (f"by {request.by}" if request.by else None))
+
+
+def exit_ending(
+    status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool
+) -> tuple[Ending, tuple[Blob, ...]]:
+    """The end that ``ctx.exit`` chose, its outputs as they are now; and their large parts.
+
+    An exit that makes no sense is the author's failure, which a resume would only repeat.
+    """
+    try:
+        if status not in ("completed", "skipped", "cancelled", "blocked", "failed"):
+            raise DefinitionError(
+                f"ctx.exit(status={status!r}): it is one of completed, skipped, cancelled, blocked, failed"
+            )
+        if resumable and status != "failed":
+            raise DefinitionError(f'ctx.exit(status={status!r}, resumable=True): resumable goes with "failed" only')
+        if reason is not None and not isinstance(reason, str):
+            raise DefinitionError(f"ctx.exit(reason={reason!r}): the reason is a text")
+        if outputs is None:
+            return Ending(kind="exit", status=status, reason=reason, resumable=resumable), ()
+        encoded = codec.encode(outputs, path="outputs", allow_nan=False)
+        ending = Ending(
+            kind="exit",
+            status=status,
+            reason=reason,
+            resumable=resumable,
+            value=copy.deepcopy(outputs),  # whatever a finally block does to it
+            result=Raw(encoded.json),
+        )
+        return ending, encoded.blobs
+    except (DefinitionError, ValueNotStorableError) as error:
+        return Ending(kind="failed", error=error, record=codec.encode_error(error)), ()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
 import logging
+import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -20,12 +20,12 @@ from msgspec import Raw
 
 from loom_kernel import codec
 from loom_kernel import events as ev
-from loom_kernel.authoring.context import CancelToken, current
+from loom_kernel.authoring.context import CancelToken, current, in_step
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine.calls import Call
-from loom_kernel.engine.endings import Ending
+from loom_kernel.engine.endings import Ending, cancelled, exit_ending
 from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
 from loom_kernel.engine.keys import Occurrences
 from loom_kernel.engine.output import LiveHandle
@@ -33,7 +33,7 @@ from loom_kernel.engine.recorder import Recorder
 from loom_kernel.engine.replay import Facts, HeldCall, History, Lookup, Pause, Release, decide, wakes
 from loom_kernel.engine.steps import LOG_S, ride_lines
 from loom_kernel.engine.turns import Turns
-from loom_kernel.errors import DefinitionError, JournalError, StaleLeaseError, ValueNotStorableError, WorkflowExit
+from loom_kernel.errors import JournalError, LoomError, StaleLeaseError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, JournalEntry, LeaseAcquired
 
@@ -97,6 +97,7 @@ class Execution:
         self.history = history
         self._by = by
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.result: asyncio.Future[RunResult[Any]] = self._loop.create_future()
 
         self.entries: list[JournalEntry] = []
@@ -152,6 +153,11 @@ class Execution:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The loop that all of it runs on."""
         return self._loop
+
+    @property
+    def on_thread(self) -> bool:
+        """Whether the caller is on the thread of all runs."""
+        return threading.get_ident() == self._thread
 
     max_open = MAX_OPEN
 
@@ -491,6 +497,10 @@ class Execution:
     def called(self, kind: str, name: str, identity: str, where: str) -> Call:
         """A durable call was made: give it its key and its parents, and look it up."""
         self.gate()
+        if threading.get_ident() != self._thread:
+            raise LoomError(
+                f"{kind} {name!r} was called in another thread; only a @step may be, the rest belongs in the body"
+            )
         branch = self.branch()
         node_id = self.keys.key(kind, name, identity)
         found = self.lookup.ask(node_id, kind, name)
@@ -640,6 +650,9 @@ class Execution:
 
     def report(self, value: Any, namespace: str = "") -> None:
         """Output of the body; what an earlier execution has said already is not said again."""
+        if in_step.get() is not None:
+            self._report_of_step(Raw(codec.encode(value, path="the reported value").json), namespace)
+            return
         index = self._reports.get(namespace, 0)
         self._reports[namespace] = index + 1
         if index < self.history.reports.get(namespace, 0):
@@ -650,6 +663,14 @@ class Execution:
             None,
             f"report:{namespace}:{index}",
         )
+
+    def _report_of_step(self, value: Raw, namespace: str) -> None:
+        """A step that is answered from the journal reports nothing, so its reports are not counted."""
+        event = ev.OutputReported(namespace=namespace, index=-1, value=value)
+        if self.on_thread:
+            self.recorder.ride(event)
+        else:
+            self._loop.call_soon_threadsafe(self.recorder.ride, event)
 
     def warn(self, text: str) -> None:
         """Something that a person should know about this run's code, once per text."""
@@ -662,36 +683,22 @@ class Execution:
     def exit(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> NoReturn:
         """``ctx.exit``: the first one counts. Raises WorkflowExit, always."""
         if self._exit is None and self._ending is None:
-            self._exit = self._exit_ending(status, reason, outputs, resumable)
-            here = asyncio.current_task()
-            for node_id, task in self.live.items():
-                if task is not None and task is not here:
-                    self._interrupted.add(node_id)
-                    task.cancel("workflow-exit")
-            chosen = self._exit
-            self._loop.call_later(EXIT_PATIENCE_S, lambda: self.end(chosen))
+            chosen, blobs = exit_ending(status, reason, outputs, resumable)
+            if self.on_thread:
+                self._choose_exit(chosen, blobs, asyncio.current_task())
+            else:
+                self._loop.call_soon_threadsafe(self._choose_exit, chosen, blobs, None)
         raise WorkflowExit
 
-    def _exit_ending(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> Ending:
-        try:
-            if status not in ("completed", "skipped", "cancelled", "blocked", "failed"):
-                raise DefinitionError(
-                    f"ctx.exit(status={status!r}): it is one of completed, skipped, cancelled, blocked, failed"
-                )
-            if resumable and status != "failed":
-                raise DefinitionError(f'ctx.exit(status={status!r}, resumable=True): resumable goes with "failed" only')
-            if reason is not None and not isinstance(reason, str):
-                raise DefinitionError(f"ctx.exit(reason={reason!r}): the reason is a text")
-            if outputs is None:
-                return Ending(kind="exit", status=status, reason=reason, resumable=resumable)
-            encoded = codec.encode(outputs, path="outputs", allow_nan=False)
-            self._exit_blobs = encoded.blobs
-            value = copy.deepcopy(outputs)  # what it is now counts, whatever a finally block does to it
-            return Ending(
-                kind="exit", status=status, reason=reason, resumable=resumable, value=value, result=Raw(encoded.json)
-            )
-        except (DefinitionError, ValueNotStorableError) as error:
-            return Ending(kind="failed", error=error, record=codec.encode_error(error))
+    def _choose_exit(self, chosen: Ending, blobs: tuple[Blob, ...], here: asyncio.Task[Any] | None) -> None:
+        if self._exit is not None or self._ending is not None:
+            return
+        self._exit, self._exit_blobs = chosen, blobs
+        for node_id, task in self.live.items():
+            if task is not None and task is not here:
+                self._interrupted.add(node_id)
+                task.cancel("workflow-exit")
+        self._loop.call_later(EXIT_PATIENCE_S, lambda: self.end(chosen))
 
 
 class _AtWork:
@@ -707,8 +714,3 @@ class _AtWork:
 
     def __exit__(self, *exc: object) -> None:
         self._x._leave(self._node_id)
-
-
-def cancelled(request: ev.CancelRequested) -> Ending:
-    """The end that somebody asked for."""
-    return Ending(kind="cancelled", reason=request.reason or (f"by {request.by}" if request.by else None))
