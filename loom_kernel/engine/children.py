@@ -34,7 +34,11 @@ async def drive(
     found = call.found
     if isinstance(found, Hit):
         return await _recorded(x, call, definition, found.record)
-    gives_up = found.gives_up if isinstance(found, Live) else await x.hold(call)
+    gives_up: tuple[str, ...] = ()
+    if isinstance(found, Live):
+        gives_up = found.gives_up
+    else:
+        await x.held.hold(call)
     with x.at_work(call):
         if gives_up:
             x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))

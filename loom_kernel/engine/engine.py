@@ -20,7 +20,8 @@ from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
 from loom_kernel.engine import output
-from loom_kernel.engine.execution import Execution, Listener
+from loom_kernel.engine.entries import Listener
+from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.executor import Executor
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.watchdog import Watchdog

@@ -7,7 +7,6 @@ open, and writes the one last event. Nothing is appended after that.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 import weakref
@@ -26,11 +25,14 @@ from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.endings import Ending, cancelled, exit_ending
+from loom_kernel.engine.entries import Entries, Listener
 from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
+from loom_kernel.engine.held import HeldCalls
 from loom_kernel.engine.keys import Occurrences
+from loom_kernel.engine.mismatch import ending_for
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.recorder import Recorder
-from loom_kernel.engine.replay import Facts, HeldCall, History, Lookup, Pause, Release, decide, wakes
+from loom_kernel.engine.replay import History, Lookup, Record, wakes
 from loom_kernel.engine.steps import LOG_S, ride_lines
 from loom_kernel.engine.turns import Turns
 from loom_kernel.errors import JournalError, LoomError, StaleLeaseError, WorkflowExit
@@ -51,9 +53,6 @@ CLOSE_PATIENCE_S = 1.0
 EXIT_PATIENCE_S = 5.0
 """How long a body may go on after ``ctx.exit`` without making a durable call."""
 
-QUIET_S = 0.02
-"""A body that made no durable call for this long is looked at: does it wait for a decision?"""
-
 MAX_OPEN = 10_000
 """Calls at work at once; more wait."""
 
@@ -61,8 +60,6 @@ _PLACE: ContextVar[tuple[Branch, int]] = ContextVar("loom_branch")
 """The branch of the current task, and the task that it belongs to: a task made since then begins one of its own."""
 
 T = TypeVar("T")
-
-Listener = Callable[[JournalEntry], None]
 
 
 class Execution:
@@ -73,7 +70,6 @@ class Execution:
         definition: what is executed, to its end, whatever is defined under its name meanwhile.
         result: set when the run rests, ended or paused. It never raises for the run's outcome, only
             ``StaleLeaseError`` and ``StorageUnavailableError`` when the run could not go on here.
-        entries: the run's events so far, in order.
     """
 
     def __init__(
@@ -100,12 +96,9 @@ class Execution:
         self._thread = threading.get_ident()
         self.result: asyncio.Future[RunResult[Any]] = self._loop.create_future()
 
-        self.entries: list[JournalEntry] = []
-        self._seq = 0
-        self._ahead: dict[int, JournalEntry] = {}
-        self._listeners: list[Listener] = [listener] if listener is not None else []
-        self._fetching = self._fetch_again = False
-
+        self._entries = Entries(engine.journal, self.run_id, context=engine.context, on_post=self._posted)
+        if listener is not None:
+            self._entries.listen(listener)
         self.lookup = Lookup(history, accept=accept)
         self.turns = Turns(self.lookup)
         self.keys = Occurrences()
@@ -120,7 +113,7 @@ class Execution:
             self.lease,
             clock=engine.clock,
             context=engine.context,
-            on_entries=self._take,
+            on_entries=self._entries.take,
             on_fault=self._fault,
         )
 
@@ -130,10 +123,11 @@ class Execution:
         self._room: list[asyncio.Future[None]] = []
         self.prompts: dict[str, tuple[str, int, asyncio.Future[ev.PromptAnswered]]] = {}
         self.sleeps: dict[str, tuple[str | None, asyncio.Future[None]]] = {}
-        self._held: dict[str, tuple[HeldCall, Call, asyncio.Future[tuple[str, ...]]]] = {}
-        self._moves = 0
-        self._looked_at = -1
-        self._look: asyncio.TimerHandle | None = None
+        self.held = HeldCalls(
+            self.lookup,
+            busy=lambda: (len(self.turns), len(self.live) - len(self._waits)),
+            on_mismatch=self._mismatched,
+        )
         self._went_live = False
         self._reports: dict[str, int] = {}
         self._raised: OrderedDict[int, tuple[BaseException, str]] = OrderedDict()
@@ -145,7 +139,7 @@ class Execution:
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.context = RunContext(self)
         self._supervisor: asyncio.Task[None] | None = None
-        self._take(acquired.entries)
+        self._entries.take(acquired.entries)
 
     # ------------------------------------------------------------ reading along
 
@@ -196,63 +190,18 @@ class Execution:
         if encoded.blobs:
             await self.guarded(self.engine.journal.put_blobs(encoded.blobs))
 
+    @property
+    def entries(self) -> list[JournalEntry]:
+        """The run's events so far, in order."""
+        return self._entries.all
+
     def listen(self, fn: Listener) -> Callable[[], None]:
         """Call ``fn`` for every event, history first, in order, on the loop thread. Returns what ends it."""
-        for entry in self.entries:
-            fn(entry)
-        self._listeners.append(fn)
-
-        def unlisten() -> None:
-            with contextlib.suppress(ValueError):
-                self._listeners.remove(fn)
-
-        return unlisten
-
-    def _take(self, entries: list[JournalEntry]) -> None:
-        """Put entries in order: ours come from commits, those of others from reading."""
-        for entry in entries:
-            if entry.seq == self._seq + 1:
-                self._push(entry)
-            elif entry.seq > self._seq:
-                self._ahead[entry.seq] = entry
-        while self._ahead and (following := self._ahead.pop(self._seq + 1, None)) is not None:
-            self._push(following)
-        if self._ahead:
-            self._ahead = {seq: entry for seq, entry in self._ahead.items() if seq > self._seq}
-            if self._ahead:
-                self.fetch()
-
-    def _push(self, entry: JournalEntry) -> None:
-        self._seq = entry.seq
-        self.entries.append(entry)
-        for listener in tuple(self._listeners):
-            try:
-                listener(entry)
-            except Exception:
-                log.exception("a listener of run %s failed", self.run_id)
-        if entry.type in ev.POSTS and self._supervisor is not None:
-            self._posted(entry)
+        return self._entries.listen(fn)
 
     def fetch(self) -> None:
         """Read what others appended."""
-        if self._fetching:
-            self._fetch_again = True
-            return
-        self._fetching = True
-        self._loop.create_task(self._fetch(), context=self.engine.context)
-
-    async def _fetch(self) -> None:
-        try:
-            while True:
-                self._fetch_again = False
-                async for entry in self.engine.journal.read(self.run_id, self._seq + 1):
-                    self._take([entry])
-                if not self._fetch_again or self.over:
-                    return
-        except JournalError as error:
-            log.debug("run %s could not be read: %s", self.run_id, error)
-        finally:
-            self._fetching = False
+        self._entries.fetch()
 
     def _posted(self, entry: JournalEntry) -> None:
         event, node_id = entry.event, entry.node_id or ""
@@ -281,6 +230,7 @@ class Execution:
 
     def begin(self) -> None:
         """Start the body; the history was listened to."""
+        self._entries.begin()
         self._supervisor = self._loop.create_task(
             self._supervise(), name=f"loom run {self.run_id}", context=self.engine.context
         )
@@ -350,6 +300,7 @@ class Execution:
         if self._ending is not None:
             return False
         self._ending = ending
+        self.held.end()
         if not self._ended.done():
             self._ended.set_result(None)
         if ending.kind not in ("completed", "failed"):
@@ -391,8 +342,6 @@ class Execution:
         for task in self.tasks:
             if task.done() and not task.cancelled():
                 task.exception()  # looked at, so that nobody complains that it was never retrieved
-        if self._look is not None:
-            self._look.cancel()
 
     async def _rest(self, ending: Ending) -> None:
         if ending.kind == "lost":
@@ -453,12 +402,14 @@ class Execution:
     def _lost(self, error: BaseException | None) -> None:
         """The run is not ours any more, or cannot be written: stop without a word in the journal."""
         self.recorder.close()
+        self._entries.end()
         self.engine.forget(self)
         if not self.result.done():
             self.result.set_exception(error or RuntimeError("the run was lost"))
             self.result.exception()
 
     def _set_result(self, result: RunResult[Any]) -> None:
+        self._entries.end()
         self.engine.forget(self)
         if not self.result.done():
             self.result.set_result(result)
@@ -509,7 +460,7 @@ class Execution:
             self._note_passed(branch)
         call = Call(node_id, kind, name, where, found, parents, branch)
         self.calls.append(call)
-        self.moved()
+        self.held.moved()
         return call
 
     def _note_passed(self, branch: Branch) -> None:
@@ -536,7 +487,7 @@ class Execution:
         """The call is done; what is called from now on comes after it."""
         call.status = status
         self.tracker.on_settle(call.node_id, _PLACE.get((call.branch, 0))[0])  # type: ignore[arg-type]
-        self.moved()
+        self.held.moved()
 
     def at_work(self, call: Call, *, waits: bool = False) -> _AtWork:
         """While a call works, or waits for something outside."""
@@ -547,7 +498,7 @@ class Execution:
         if waits:
             self._waits.add(node_id)
         self._went_live = True
-        self.moved()
+        self.held.moved()
 
     def _leave(self, node_id: str) -> None:
         del self.live[node_id]
@@ -558,7 +509,7 @@ class Execution:
             if not future.done():
                 future.set_result(None)
                 break
-        self.moved()
+        self.held.moved()
 
     async def room(self) -> None:
         """Wait while too many calls are at work."""
@@ -601,49 +552,7 @@ class Execution:
             todo += [at.__cause__, at.__context__]
         return None
 
-    # ------------------------------------------------------------ mismatches
-
-    async def hold(self, call: Call) -> tuple[str, ...]:
-        """Wait until it is clear that the call is new. If it is not, the run pauses and this never returns."""
-        future: asyncio.Future[tuple[str, ...]] = self._loop.create_future()
-        self._held[call.node_id] = (HeldCall(call.node_id, call.kind, call.name), call, future)
-        self.moved()
-        try:
-            return await future
-        finally:
-            self._held.pop(call.node_id, None)
-
-    def moved(self) -> None:
-        """Something durable happened."""
-        self._moves += 1
-        if self._held and self._look is None and self._ending is None:
-            self._look = self._loop.call_later(QUIET_S, self._decide)
-
-    def _decide(self) -> None:
-        self._look = None
-        if self._ending is not None or not self._held:
-            return
-        facts = Facts(
-            held=tuple(held for held, _, _ in self._held.values()),
-            replaying=len(self.turns),
-            running=len(self.live) - len(self._waits),
-            moved=self._moves != self._looked_at,
-        )
-        self._looked_at = self._moves
-        match decide(facts, self.lookup):
-            case Release(node_ids):
-                for node_id in node_ids:
-                    if not self._held[node_id][2].done():
-                        self._held[node_id][2].set_result(())
-            case Pause(held, recorded):
-                self._pause_for_decision(self._held[held.node_id][1], recorded)
-                return
-        if facts.moved or facts.replaying:
-            self._look = self._loop.call_later(QUIET_S, self._decide)
-
-    def _pause_for_decision(self, call: Call, recorded: tuple[Any, ...]) -> None:
-        from loom_kernel.engine.mismatch import ending_for
-
+    def _mismatched(self, call: Call, recorded: tuple[Record, ...]) -> None:
         self.end(ending_for(self.run_id, call, recorded))
 
     # ------------------------------------------------------------ output and exit

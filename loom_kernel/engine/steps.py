@@ -67,7 +67,7 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
     elif type(found) is Live:
         record, gives_up = found.record, found.gives_up
     else:
-        gives_up = await x.hold(call)
+        await x.held.hold(call)
     if len(x.live) >= x.max_open:
         await x.room()
     if plan.limit is None:
