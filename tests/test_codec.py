@@ -780,9 +780,9 @@ def test_frames_where_there_are_none_of_the_persons() -> None:
 
 def test_named_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """The notebook may say which cell a code file is."""
-    from loom_kernel.codec import failures
+    from loom_kernel import cells
 
-    monkeypatch.setattr(failures, "cell_name", lambda file: "cell [3]" if file.endswith("test_codec.py") else None)
+    monkeypatch.setattr(cells, "_name", lambda file: "cell [3]" if file.endswith("test_codec.py") else None)
 
     assert codec.encode_error(raised(ValueError())).frames[-1].file == "cell [3]"
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
-cell_name: Callable[[str], str | None] | None = None
-"""Filled by the notebook: the name of the cell (``"cell 4"``) that a file name stands for, else None."""
+from loom_kernel.cells import cell_name
 
 
 def source_of(fn: Callable[..., Any]) -> str:
@@ -48,8 +47,7 @@ def where(frame: FrameType | None) -> str:
     if frame is None:
         return ""
     file = frame.f_code.co_filename
-    name = cell_name(file) if cell_name is not None else None
-    return f"{name or os.path.basename(file)}, line {frame.f_lineno}"
+    return f"{cell_name(file) or os.path.basename(file)}, line {frame.f_lineno}"
 
 
 def _function_tree(source: str) -> ast.AST | None:

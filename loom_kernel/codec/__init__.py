@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loom_kernel.codec.failures import decode_error, encode_error, name_cells, rebuildable
+from loom_kernel.codec.failures import decode_error, encode_error, rebuildable
 from loom_kernel.codec.forms import BLOB_BYTES, MAX_BYTES, Blob, Encoded, SecretDigest, Unkept
 from loom_kernel.codec.hashing import content_hash
 from loom_kernel.codec.previewing import preview
@@ -23,7 +23,6 @@ __all__ = [
     "digest",
     "encode",
     "encode_error",
-    "name_cells",
     "preview",
     "rebuildable",
     "references",

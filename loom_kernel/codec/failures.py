@@ -5,12 +5,13 @@ from __future__ import annotations
 import linecache
 import sysconfig
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
+from loom_kernel.cells import cell_name
 from loom_kernel.codec import classes
 from loom_kernel.codec.forms import BLOB_BYTES, TAG, Unkept
 from loom_kernel.codec.reading import READ, Reader, missing
@@ -28,15 +29,6 @@ _RECORD = "_loom_record"  # a rebuilt exception keeps its record, so that tellin
 _LIBRARIES = tuple(
     {path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_paths().get(name))}
 )
-
-cell_name: Callable[[str], str | None] = lambda filename: None  # noqa: E731
-"""Set by the notebook: the name of the cell that a code file name stands for (``"cell [3]"``), if it is one."""
-
-
-def name_cells(name: Callable[[str], str | None]) -> None:
-    """Let ``name`` say what a cell's code file is called for people."""
-    global cell_name
-    cell_name = name
 
 
 # ---------------------------------------------------------------- writing

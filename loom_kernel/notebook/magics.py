@@ -10,7 +10,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
-from loom_kernel.authoring import launcher, source
+from loom_kernel import cells
+from loom_kernel.authoring import launcher
 from loom_kernel.errors import LoomError
 from loom_kernel.notebook.arguments import HelpShown, split, without_markers
 
@@ -45,7 +46,7 @@ class Extension:
             launcher.host_maker = lambda: self.host
             if "loom_kernel.runtime" in sys.modules:  # used before the extension was loaded
                 runtime().host = self.host
-        source.cell_name = self._cell_name
+        cells.name_cells(self._cell_name)
         for name, magic in (("loom", self._loom), ("loomsql", self._loomsql)):
             shell.register_magic_function(_quiet(magic, name), "line_cell", name)
         shell.register_magic_function(_quiet(self._workflow, "workflow"), "cell", "workflow")
@@ -65,7 +66,7 @@ class Extension:
         if self.host is not None:
             self.host.close()
         launcher.host_maker = None
-        source.cell_name = None
+        cells.name_cells(None)
         if self._sql is not None:
             self._sql.close()
         for kind, names in (("line", LINE_MAGICS), ("cell", CELL_MAGICS)):
