@@ -27,9 +27,9 @@ def demo(arguments: argparse.Namespace) -> int:
     print(f"Executing {tour.name}, answered by {answers.name} ...", flush=True)
     result = execute(tour, answers)
     here = Path.cwd()
+    loom = os.path.relpath(sys.argv[0]) if os.sep in sys.argv[0] else "loom"
     os.chdir(tour.parent)  # the journal of that folder
     tell(since)
-    loom = os.path.relpath(sys.argv[0], here) if os.sep in sys.argv[0] else "loom"
     print(f"\nThe executed notebook: {os.path.relpath(result, here)}")
     print(f"Open the tour and answer it yourself: {loom} lab {os.path.relpath(tour, here)}")
     return 0

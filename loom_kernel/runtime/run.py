@@ -313,7 +313,7 @@ class Run(Generic[R]):
         prompts = await self._open_prompts()
         if name is None:
             if not prompts:
-                raise AnswerError(f"{outcome.title(self)} asks nothing now; name the question to answer it beforehand")
+                raise AnswerError(self._nothing_asked())
             if len(prompts) > 1:
                 names = ", ".join(p.prompt for _, p in prompts)
                 raise AnswerError(
@@ -333,6 +333,14 @@ class Run(Generic[R]):
                         raise
             run, prompt = found[0]
         await run._post_answer(prompt, encode_answer(prompt.opened, value), by)
+
+    def _nothing_asked(self) -> str:
+        asks = f"{outcome.title(self)} asks nothing now"
+        last = next((node for node in reversed(self.view.nodes.values()) if node.kind == "prompt"), None)
+        if last is None or self.view.at_rest:
+            return f"{asks}; name the question to answer it beforehand"
+        who = f" by {last.answered_by}" if last.answered_by else ""
+        return f"{asks}: {last.name!r} was answered{who} already, and the first answer counts"
 
     async def _opening(self, name: str) -> list[tuple[Run[Any], PromptView]]:
         for _ in range(20):
