@@ -433,5 +433,27 @@ class JournalCasConflictError(JournalError):
         return f"run {self.run_id}: expected its latest event to be {self.expected}, it is {self.actual}; nothing was written"
 
 
+class StorageRejectedError(LoomError, ValueError):
+    """``ctx.storage`` refused what was asked; nothing was changed.
+
+    Attributes:
+        code: the reference's spelling: INVALID_REQUEST, NOT_FOUND or CONFLICT.
+    """
+
+    code = "INVALID_REQUEST"
+
+
+class StorageNotFoundError(StorageRejectedError, LookupError):
+    """What is to be replaced or removed is not there."""
+
+    code = "NOT_FOUND"
+
+
+class StorageConflictError(StorageRejectedError):
+    """An id or place is taken, or the revision is another by now: read it again and decide anew."""
+
+    code = "CONFLICT"
+
+
 class SqlError(LoomError, ValueError):
     """A query was refused or failed; the sentence says which tables there are when a name is wrong."""

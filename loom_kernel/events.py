@@ -70,6 +70,7 @@ class RunCreated(Event):
     source: str = ""  # the body's text, so that a resume can show what changed
     environment: dict[str, str] = {}
     secret_inputs: list[str] = []
+    for_worker: bool = False  # whoever started it leaves it to a worker
 
 
 class RunStarted(Event):
@@ -117,6 +118,8 @@ class LeaseTaken(Event):
     pid_started: float = 0.0
     boot_id: str = ""
     kind: str = "script"
+    ticket: str = ""  # names the claim that gave it
+    after: str = ""  # "expired": its last holder died or fell silent; "taken": a person took it from a live one
 
 
 class StepChanged(Event):
@@ -258,6 +261,28 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int = 0
 
 
+class ArtifactKept(Event):
+    """Something that a person may look for by name: what ``ctx.put`` kept, and tables and figures that steps made.
+
+    ``kind``: table, figure, array, bytes, text, json. ``revision`` counts up from 1 with each of that name in the run.
+    The value itself is the result (``source`` "result"), or the recorded value ("put"), of the event's ``node_id``, at
+    ``path``; or ``value``, where nothing else has it ("shown": ``plt.show()`` in a step). ``sha256`` and ``size_bytes``
+    are of its contents as they are stored.
+    """
+
+    type: ClassVar[str] = "artifact.kept"
+    name: str
+    revision: int
+    kind: str
+    source: str
+    path: list[str | int] = []
+    media_type: str = ""
+    size_bytes: int = 0
+    sha256: str = ""
+    value: Raw = NULL
+    preview: list[Shown] = []
+
+
 class PromptOpened(Event):
     """A question is open. Its id is the event's ``node_id``; ``prompt`` is the name people type (``go``, ``go#2``).
 
@@ -337,20 +362,57 @@ class MessagePosted(Event):
     by: str = ""
 
 
+# ---------------------------------------------------------------- what a project keeps, in a stream of its own
+
+
+class StorageWrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One operation of a commit. ``revision`` is the artifact's new one; ``data`` is encoded; removals have neither."""
+
+    op: str  # create_artifact, replace_artifact, append_record, remove_artifact, remove_record
+    id: str
+    flow: str = ""
+    stage: str = ""
+    revision: int = 0
+    data: Raw = NULL
+    kind: str = ""
+    media_type: str = ""
+    size_bytes: int = 0
+    sha256: str = ""
+
+
+class StorageCommitted(Event):
+    """A batch of ``ctx.storage.commit``, all of it or nothing. Posted under the key ``commit:<number>``.
+
+    The key lets exactly one commit follow another, whichever process it comes from; ``token`` tells a repeated commit
+    of the same call. The stream belongs to the project, so what a run kept outlives the run.
+    """
+
+    type: ClassVar[str] = "storage.committed"
+    number: int
+    token: str
+    run_id: str = ""
+    node_id: str = ""
+    writes: list[StorageWrite] = []
+
+
 EVENTS: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeLogged, NodeProgressed,
-        ValueRecorded, OutputReported, PromptOpened,
+        ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,
+        StorageCommitted,
     )
 }  # fmt: skip
 """Event classes by their stored type."""
 
 POSTS = frozenset(
-    cls.type for cls in (PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted)
-)
+    cls.type
+    for cls in (
+        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, StorageCommitted,
+    )
+)  # fmt: skip
 """Types that may be appended without the lease, by ``RunJournal.post``."""
 
 TERMINAL = frozenset({"completed", "skipped", "cancelled", "blocked", "failed", "killed"})

@@ -798,3 +798,74 @@ def test_exceptions_that_misbehave() -> None:
     record = codec.encode_error(ValueError("x" * 500_000))
     assert len(msgspec.json.encode(record)) < codec.BLOB_BYTES
     assert isinstance(codec.decode_error(record, step="s", namespace=None), ValueError)
+
+
+# ---------------------------------------------------------------- figures and pictures
+
+
+def test_figures_come_back_as_pictures() -> None:
+    """Of a matplotlib figure, an axes or a picture what was drawn is kept; it shows itself, and has a size."""
+    pytest.importorskip("matplotlib")
+    pil = pytest.importorskip("PIL.Image")
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot([1, 4, 9])
+    for value in (figure, axes, pil.new("RGB", (40, 30)), pil.new("CMYK", (4, 3))):
+        encoded = codec.encode({"deep": [value]})
+        assert encoded.stands_in
+        [back] = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)["deep"]
+        assert isinstance(back, codec.Image) and back._repr_png_().startswith(b"\x89PNG") and back.width and back.height
+        again = codec.encode(back)
+        assert not again.stands_in, "a picture is a value like any other"
+        assert codec.decode_now(again.json, dict(again.blobs).__getitem__) == back
+        assert codec.content_hash(back) == codec.content_hash(codec.decode_now(again.json))
+
+
+def test_a_figure_drawn_twice_is_the_same_picture() -> None:
+    """Equal figures give equal bytes, so that a picture can be compared and kept once."""
+    figures = pytest.importorskip("matplotlib.figure")
+
+    def drawn() -> bytes:
+        figure = figures.Figure()
+        figure.subplots().bar([1, 2], [3, 4])
+        return codec.encode(figure).json
+
+    assert drawn() == drawn()
+
+
+def test_figures_of_plotly_and_altair_keep_their_json() -> None:
+    """What the library itself can read again is kept beside the picture; never HTML."""
+    go = pytest.importorskip("plotly.graph_objects")
+    alt = pytest.importorskip("altair")
+    chart = alt.Chart(alt.Data(values=[{"a": 1}])).mark_bar().encode(x="a:Q")
+    for value, media in ((go.Figure(go.Bar(y=[1, 2])), "plotly"), (chart, "vegalite")):
+        encoded = codec.encode(value)
+        back = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)
+        bundle = back._repr_mimebundle_()
+        assert media in back.media_type and isinstance(bundle[back.media_type], dict)
+        assert "text/html" not in bundle
+
+
+def test_what_a_picture_lacks_is_said() -> None:
+    """Using the picture as the figure it was says what to do; a part of a figure cannot be kept; a figure has no hash."""
+    figures = pytest.importorskip("matplotlib.figure")
+    figure = figures.Figure()
+    axes = figure.subplots()
+    axes.plot([1, 2])
+    with pytest.raises(AttributeError, match="draw in the step"):
+        codec.decode_now(codec.encode(figure).json).axes
+    with pytest.raises(ValueNotStorableError, match=r"result\[0\] is a matplotlib.Line2D"):
+        codec.encode([axes.lines[0]])
+    with pytest.raises(UnhashableValue, match="drawn from"):
+        codec.content_hash(figure)
+
+
+def test_large_pictures_are_shown_small() -> None:
+    """A picture beside a step is bounded, whatever its size."""
+    pil = pytest.importorskip("PIL.Image")
+    encoded = codec.encode(pil.effect_noise((1600, 1200), 80))
+    [picture] = [codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)]
+    small = picture.small(40_000)
+    assert len(picture.data) > 1_000_000 and small is not None and len(small) <= 40_000

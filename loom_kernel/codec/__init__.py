@@ -5,6 +5,7 @@ from __future__ import annotations
 from loom_kernel.codec.failures import decode_error, encode_error, rebuildable
 from loom_kernel.codec.forms import BLOB_BYTES, MAX_BYTES, Blob, Encoded, SecretDigest, Unkept
 from loom_kernel.codec.hashing import content_hash
+from loom_kernel.codec.images import Image
 from loom_kernel.codec.previewing import preview
 from loom_kernel.codec.reading import decode, decode_now, references
 from loom_kernel.codec.writing import digest, encode
@@ -14,6 +15,7 @@ __all__ = [
     "MAX_BYTES",
     "Blob",
     "Encoded",
+    "Image",
     "SecretDigest",
     "Unkept",
     "content_hash",

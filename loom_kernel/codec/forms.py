@@ -29,10 +29,14 @@ class Blob(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """A value ready to be written: JSON of at most 64 KiB (about), and the blobs that it names."""
+    """A value ready to be written: JSON of at most 64 KiB (about), and the blobs that it names.
+
+    ``stands_in`` says that what comes back is not what went in: a picture stands for a figure.
+    """
 
     json: bytes
     blobs: tuple[Blob, ...] = ()
+    stands_in: bool = False
 
 
 class SecretDigest(NamedTuple):

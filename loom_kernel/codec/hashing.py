@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from loom_kernel import codec_tables
-from loom_kernel.codec import classes
+from loom_kernel.codec import classes, images
 from loom_kernel.codec.forms import TAG, is_plain
 from loom_kernel.codec.writing import Writer
 from loom_kernel.codec_tables.refusal import Refused, type_name
@@ -65,6 +65,11 @@ class _Hasher(Writer):
             return write(self, value)
         if isinstance(value, type):
             return {TAG: "class", "name": classes.class_name(value), "code": _source_hash(value)}
+        if images.is_figure(type(value)):
+            raise Refused(
+                type_name(value),
+                "Hand over what it is drawn from, or let a step draw and return it: a picture is compared.",
+            )
         definition = getattr(value, "fn", None)  # a step definition is the function that it wraps
         if isinstance(definition, types.FunctionType) and hasattr(value, "name"):
             return _function(self, definition)

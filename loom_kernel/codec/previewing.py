@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from loom_kernel import codec_tables
-from loom_kernel.codec import classes
+from loom_kernel.codec import classes, images
 from loom_kernel.codec.forms import BY_TEXT, SecretDigest, Unkept, is_plain
 from loom_kernel.codec_tables.refusal import type_name
 
@@ -61,7 +61,7 @@ def _short(value: Any, items: int, characters: int, depth: int, inside: set[int]
         return f"{cls.__name__} ({len(value):,} bytes)"
     if hasattr(cls, "get_secret_value") or cls is SecretDigest:
         return "••••••"
-    if cls is Unkept:
+    if cls is Unkept or cls is images.Image:
         return repr(value)
     if isinstance(value, enum.Enum):
         return f"{cls.__name__}.{value.name}"

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from loom_kernel import codec_tables
-from loom_kernel.codec import classes
+from loom_kernel.codec import classes, images
 from loom_kernel.codec.forms import BY_TEXT, FACTORIES, TAG, SecretDigest, Unkept
 from loom_kernel.codec_tables.zones import read_zone
 from loom_kernel.errors import LoomError, UnknownClassError
@@ -124,6 +124,11 @@ def _read_namedtuple(r: Reader, node: Any) -> Any:
     return tuple.__new__(cls, values.values()) if tuple(values) == cls._fields else cls(**values)
 
 
+def _read_image(r: Reader, node: Any) -> images.Image:
+    png = r.data(node["picture"]) if "picture" in node else None
+    return images.Image(r.data(node), media_type=node["media"], of=node["of"], png=png)
+
+
 def _read_text(cls: Callable[[str], Any]) -> Callable[[Reader, Any], Any]:
     return lambda r, node: cls(node["v"])
 
@@ -159,6 +164,7 @@ READ: dict[str, Callable[[Reader, Any], Any]] = {
     "model": _read_model,
     "namedtuple": _read_namedtuple,
     "url": lambda r, n: r.find(n, "url")(n["v"]),
+    "image": _read_image,
     "secret": lambda r, n: SecretDigest(n["sha256"]),
     "unkept": lambda r, n: Unkept(n["kind"], n["text"]),
     "json": lambda r, n: r.value(msgspec.json.decode(r.data(n))),

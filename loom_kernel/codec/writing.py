@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from loom_kernel import codec_tables
-from loom_kernel.codec import classes
+from loom_kernel.codec import classes, images
 from loom_kernel.codec.forms import (
     ATOMS,
     BLOB_BYTES,
@@ -52,6 +52,7 @@ class Writer:
         self.allow_nan, self.inline = allow_nan, inline
         self.blobs: dict[str, bytes] = {}
         self.total = 0
+        self.stands_in = False  # a part came in as a figure and comes back as the picture of it
         self.inside: set[int] = set() if inside is None else inside  # ids of the containers being written
 
     def tree(self, value: Any) -> Any:
@@ -286,6 +287,18 @@ def _struct(w: Writer, value: Any) -> Any:
     return {TAG: "struct", "class": name, "v": w.container(value, lambda: w.fields(value, value.__struct_fields__))}
 
 
+def _image(w: Writer, value: images.Image) -> Any:
+    out = w.data("image", value.data, of=value.of, media=value.media_type, width=value.width, height=value.height)
+    if value.png is not None and value.png is not value.data:
+        out["picture"] = w.data("bytes", value.png)
+    return out
+
+
+def _figure(w: Writer, value: Any) -> Any:
+    w.stands_in = True
+    return _image(w, images.image_of(value))
+
+
 def _defaultdict(w: Writer, value: Any) -> Any:
     factory = value.default_factory
     if factory is not None and factory not in FACTORIES.values():
@@ -333,6 +346,7 @@ _WRITE: dict[type, Callable[[Writer, Any], Any]] = {
     zoneinfo.ZoneInfo: lambda w, v: {TAG: "tz", "v": zone(v)},
     re.Pattern: lambda w, v: {TAG: "pattern", "v": w.tree(v.pattern), "flags": v.flags},
     SecretDigest: lambda w, v: {TAG: "secret", "sha256": v.sha256},
+    images.Image: _image,
     Unkept: lambda w, v: {TAG: "unkept", "kind": v._kind, "text": v._text},
     collections.OrderedDict: lambda w, v: {TAG: "ordereddict", "v": w.container(v, lambda: w.items(v.items()))},
     collections.Counter: lambda w, v: {TAG: "counter", "v": w.container(v, lambda: w.mapping(v))},
@@ -343,6 +357,7 @@ _WRITE: dict[type, Callable[[Writer, Any], Any]] = {
 
 WRITE_BY_TEST: list[tuple[Callable[[type], bool], Callable[[Writer, Any], Any]]] = [
     (_is_secret, lambda w, v: {TAG: "secret", "sha256": digest(v).sha256}),
+    (images.is_figure, _figure),
     (classes.KINDS["enum"], _enum),
     (classes.is_model, _model),
     (classes.KINDS["dataclass"], _dataclass),
@@ -365,14 +380,14 @@ _HINTS: list[tuple[Any, str]] = [
     (collections.abc.Mapping, "Return dict(...) of it."),
     (collections.abc.Iterable, "Return list(...) of it, or plain data."),
 ]
-_FIGURE = "Figures are not kept yet; save it to a file and return the path, or pass it to a question with show=."
+_FIGURE = "Of this library figures are kept, not their parts; return the figure."
 _MODULE_HINTS = {
     "matplotlib": _FIGURE,
     "plotly": _FIGURE,
     "altair": _FIGURE,
-    "bokeh": _FIGURE,
+    "bokeh": "Figures of bokeh are not kept; save it to a file and return the path.",
     "seaborn": _FIGURE,
-    "PIL": "Images are not kept yet; save it to a file and return the path.",
+    "PIL": "Return the picture itself (PIL.Image).",
     "sqlite3": "A connection does not survive a restart; open it inside the step that uses it and return the data.",
     "duckdb": "A connection or relation does not survive a restart; return relation.df() or the rows.",
     "_io": "An open file does not survive a restart; return its path or its contents.",
@@ -399,18 +414,18 @@ def encode(value: Any, *, path: str = "result", allow_nan: bool = True) -> Encod
         pass  # a circle, a text that is not valid UTF-8, a very long number: the careful way knows what to say
     writer = Writer(allow_nan=allow_nan)
     try:
-        return _sized(_json.encode(writer.tree(value)), writer.blobs)
+        return _sized(_json.encode(writer.tree(value)), writer.blobs, writer.stands_in)
     except Refused as refused:
         raise ValueNotStorableError(refused.path(path), refused.kind, refused.hint) from None
     except RecursionError:
         raise ValueNotStorableError(path, "value nested too deeply", "Flatten it.") from None
 
 
-def _sized(raw: bytes, blobs: dict[str, bytes]) -> Encoded:
+def _sized(raw: bytes, blobs: dict[str, bytes], stands_in: bool = False) -> Encoded:
     if len(raw) <= BLOB_BYTES:
-        return Encoded(raw, tuple(Blob(sha, data) for sha, data in blobs.items()))
+        return Encoded(raw, tuple(Blob(sha, data) for sha, data in blobs.items()), stands_in)
     if len(raw) > MAX_BYTES:
         raise Refused("value of more than 2 GiB", "Write it to a file and return the file's path.")
     sha256 = hashlib.sha256(raw).hexdigest()
     reference = _json.encode({TAG: "json", "blob": sha256, "size": len(raw)})
-    return Encoded(reference, (Blob(sha256, raw), *(Blob(sha, data) for sha, data in blobs.items())))
+    return Encoded(reference, (Blob(sha256, raw), *(Blob(sha, data) for sha, data in blobs.items())), stands_in)

@@ -26,7 +26,7 @@ from loom_kernel.errors import (
     ValueNotStorableError,
 )
 
-_HEAVY = frozenset({"pandas", "polars", "pyarrow", "numpy"})
+_HEAVY = frozenset({"pandas", "polars", "pyarrow", "numpy", "matplotlib", "PIL", "plotly", "altair", "seaborn"})
 """Packages whose values take long to encode, so that a thread does it."""
 
 
@@ -217,6 +217,9 @@ def _finished(work: Work, value: Any) -> Done:
             raise ValueNotStorableError("result", type(value).__name__, hint) from error
         return Done(value, codec.encode(data), codec.content_hash(data))
     encoded = codec.encode(value, allow_nan=work.allow_nan)
+    if encoded.stands_in:
+        # The body gets what a replay would give it: a picture in place of the figure.
+        value = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)
     return Done(value, encoded, _hash(value, encoded))
 
 
