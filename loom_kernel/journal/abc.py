@@ -15,7 +15,7 @@ Promises, whoever implements it:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,7 +59,10 @@ class AppendOutcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may hold leases: one worker process. ``label`` is for people (a notebook's name)."""
+    """Who may hold leases: one worker process. ``label`` is for people (a notebook's name).
+
+    ``ticket`` names the claim that gave a lease, so that a claim whose answer was lost finds it again.
+    """
 
     id: HolderId
     pid: int
@@ -68,6 +71,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     label: str = ""
     kind: str = "script"  # kernel, script, worker, cli, server, test
+    ticket: str = ""
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -178,6 +182,29 @@ class RunJournal(ABC):
     @abstractmethod
     async def takeover_expired(self, run_id: RunId, holder: Holder, stale_after_s: float) -> LeaseAcquired | LeaseHeld:
         """Take the lease if its last renewal is strictly older than ``stale_after_s``."""
+
+    @abstractmethod
+    async def claim(
+        self,
+        definitions: Mapping[str, str],
+        holder: Holder,
+        *,
+        but: Collection[str] = (),
+        timeout_s: float | None = None,
+    ) -> LeaseAcquired | None:
+        """Wait for a run that nobody executes and that the holder has the definition of, and take its lease.
+
+        That is a run left pending for a worker, or one whose lease was given back or has expired. Runs at rest, children
+        and runs with secret inputs are never handed out. The oldest comes first; of several who wait, one gets it.
+
+        Args:
+            definitions: the version of each workflow that the holder can execute, by the workflow's name.
+            but: ids of runs that are not wanted.
+            timeout_s: seconds to wait; 0 only looks, None waits for ever.
+
+        Returns:
+            The lease and the run's history; None when the time is over.
+        """
 
     @abstractmethod
     async def lease_state(self, run_id: RunId) -> LeaseState | None:

@@ -10,7 +10,7 @@ Control entries (``seq`` 0) carry what belongs to no run's story: a released lea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -91,7 +91,7 @@ class RunHead:
     touch a run of the same id made later.
     """
 
-    __slots__ = (*_State._fields, "run_id")
+    __slots__ = (*_State._fields, "_asked", "run_id")
 
     last_seq: int
     last_global_seq: int
@@ -114,6 +114,7 @@ class RunHead:
         self.status, self.reason, self.resumable, self.created = "pending", None, False, b""
         self.holder, self.renewed = None, 0.0
         self.prompts, self.keys = {}, {}
+        self._asked: tuple[bytes, tuple[str, str] | None] | None = None
 
     @property
     def exists(self) -> bool:
@@ -123,6 +124,15 @@ class RunHead:
     def header(self) -> RunCreated:
         """The run's first event; decoded each time, so that nobody shares its lists."""
         return _HEADER.decode(self.created)
+
+    @property
+    def asks_for(self) -> tuple[str, str] | None:
+        """The workflow and the version of it that a worker needs; None where the run is not for workers to take."""
+        if self._asked is None or self._asked[0] is not self.created:
+            header = self.header if self.created else None
+            taken = header is None or header.parent_run_id is not None or bool(header.secret_inputs)
+            self._asked = (self.created, None if taken else (header.workflow, header.definition_version))  # type: ignore[union-attr]
+        return self._asked[1]
 
     def save(self) -> _State:
         return _State(
@@ -467,6 +477,9 @@ class JournalCore:
         if not free:
             assert current is not None
             return LeaseHeld(current, head.epoch, self._age(head))
+        after = ""
+        if current is not None and current.id != holder.id:
+            after = "expired" if self._expires_in(head) <= 0 else "taken"
         change = Change(head, head.save())
         head.renewed = self._seen[holder.id] = self._clock.monotonic()
         taken = events.LeaseTaken(
@@ -478,10 +491,21 @@ class JournalCore:
             pid_started=holder.pid_started,
             boot_id=holder.boot_id,
             kind=holder.kind,
+            ticket=holder.ticket,
+            after=after,
         )
         self._write(change, [(f"lease:{taken.epoch}", taken.type, None, events.encode(taken))])
         change.lease = Lease(run_id, holder.id, head.epoch)
         return change
+
+    def claimable(self, head: RunHead, definitions: Mapping[str, str], but: Collection[str] = ()) -> bool:
+        """Whether a worker with these definitions may have the run now: it is not at rest, and nobody executes it."""
+        if not head.exists or head.status in AT_REST or head.run_id in but:
+            return False
+        asks = head.asks_for
+        if asks is None or definitions.get(asks[0]) != asks[1]:
+            return False
+        return head.holder is None or self._expires_in(head) <= 0
 
     def renew(self, lease: Lease) -> None:
         """Raises: StaleLeaseError."""
@@ -648,6 +672,7 @@ def _holder_of(taken: events.LeaseTaken) -> Holder:
         host=taken.host,
         label=taken.label,
         kind=taken.kind,
+        ticket=taken.ticket,
     )
 
 

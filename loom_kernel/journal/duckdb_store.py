@@ -13,7 +13,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -40,6 +40,7 @@ from loom_kernel.journal.abc import (
 )
 from loom_kernel.journal.applier import Applier
 from loom_kernel.journal.blobs import read_blob, write_blobs
+from loom_kernel.journal.claims import Claims
 from loom_kernel.journal.commit_log import LogBrokenError
 from loom_kernel.journal.core import (
     AT_REST,
@@ -81,6 +82,7 @@ class DuckDBRunJournal(RunJournal):
         self._tail = Tail()
         self._unloaded = opened.run_ids  # runs that rest in the file; the others' heads are in the core
         self._feed = Feed(self._load_notices)
+        self._claims = Claims(self._core, self._take, lambda got: self.release(got.lease))
         self._readers = ThreadPoolExecutor(3, thread_name_prefix="loom-read")
         self._sql_slots = asyncio.Semaphore(QUERIES)
         self._sql_cursors: set[Any] = set()
@@ -237,8 +239,11 @@ class DuckDBRunJournal(RunJournal):
             self._check()
             _, read = await self._with_keys(run_id)
             change = self._core.acquire(run_id, holder)
-        if isinstance(change, LeaseHeld):
-            return change
+        return change if isinstance(change, LeaseHeld) else await self._taken(change, holder, read)
+
+    async def _taken(self, change: Change, holder: Holder, read: list[JournalEntry] | None) -> LeaseAcquired:
+        """Commit a lease; ``read`` is the run's history where it was read a moment ago."""
+        run_id = change.head.run_id
         self._here(holder)
         committed = self._commit([change])
         if read is None:
@@ -248,6 +253,25 @@ class DuckDBRunJournal(RunJournal):
         await committed
         assert change.lease is not None
         return LeaseAcquired(change.lease, [entry for entry in read if entry.seq <= change.entries[-1].seq])
+
+    async def claim(
+        self,
+        definitions: Mapping[str, str],
+        holder: Holder,
+        *,
+        but: Collection[str] = (),
+        timeout_s: float | None = None,
+        ticket: str = "",
+    ) -> LeaseAcquired | None:
+        """See :meth:`RunJournal.claim`. Repeated under the same ``ticket`` it gives what it gave before."""
+        self._check()
+        return await self._claims.claim(definitions, holder, but, timeout_s, ticket)
+
+    async def _take(self, run_id: str, holder: Holder, fits: Callable[[RunHead], bool]) -> LeaseAcquired | None:
+        self._check()
+        head, read = await self._with_keys(run_id)
+        change = self._core.acquire(run_id, holder) if fits(head) else None
+        return await self._taken(change, holder, read) if isinstance(change, Change) else None
 
     def _here(self, holder: Holder) -> None:
         """A holder in this very process has no connection that could close: it is connected."""
@@ -273,6 +297,7 @@ class DuckDBRunJournal(RunJournal):
     def holder_disconnected(self, holder_id: str) -> None:
         """Its last connection closed; unless it comes back, its leases expire in a moment."""
         self._core.holder_disconnected(holder_id)
+        self._claims.changed()
 
     def holder_seen(self, holder_id: str) -> None:
         """A frame came from it: that renews all its leases."""
@@ -416,6 +441,7 @@ class DuckDBRunJournal(RunJournal):
         if entries:
             self._acked = entries[-1].global_seq
             self._feed.publish(entries)
+            self._claims.committed(entries)
         for write in writes:
             write.done(None)
         self._landed(len(writes))
@@ -655,6 +681,7 @@ class DuckDBRunJournal(RunJournal):
         if self._closed:
             return
         self._closed = True
+        self._claims.close()
         self._feed.close()
         for cursor in tuple(self._sql_cursors):
             cursor.interrupt()

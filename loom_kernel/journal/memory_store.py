@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,8 @@ from loom_kernel.journal.abc import (
     RunSummary,
     Subscription,
 )
-from loom_kernel.journal.core import GRACE_S, Change, JournalCore, RunFilter, prepare, prepare_post
+from loom_kernel.journal.claims import Claims
+from loom_kernel.journal.core import GRACE_S, Change, JournalCore, RunFilter, RunHead, prepare, prepare_post
 from loom_kernel.journal.feed import Feed, notice_of
 from loom_kernel.journal.liveness import Probe
 
@@ -50,6 +51,7 @@ class MemoryRunJournal(RunJournal):
         self._runs: dict[str, list[JournalEntry]] = {}
         self._blobs: dict[str, bytes] = {}
         self._feed = Feed(self._load_notices)
+        self._claims = Claims(self._core, self._take, lambda got: self.release(got.lease))
         self._closed = False
         self.observe_read: Callable[[int], None] | None = None
         """Called with the size of each page that ``read`` loads; for the conformance suite."""
@@ -115,13 +117,30 @@ class MemoryRunJournal(RunJournal):
             await self._clock.sleep(wait)
             self._check_open()
             change = self._core.acquire(run_id, holder)
-        if isinstance(change, LeaseHeld):
-            return change
+        return change if isinstance(change, LeaseHeld) else self._taken(change, holder)
+
+    def _taken(self, change: Change, holder: Holder) -> LeaseAcquired:
         if holder.pid == os.getpid() and not self._core.is_connected(holder.id):
             self._core.holder_connected(holder)  # in this very process there is no connection that could close
         self._commit(change)
         assert change.lease is not None
-        return LeaseAcquired(change.lease, list(self._runs[run_id]))
+        return LeaseAcquired(change.lease, list(self._runs[change.head.run_id]))
+
+    async def claim(
+        self,
+        definitions: Mapping[str, str],
+        holder: Holder,
+        *,
+        but: Collection[str] = (),
+        timeout_s: float | None = None,
+    ) -> LeaseAcquired | None:
+        self._check_open()
+        return await self._claims.claim(definitions, holder, but, timeout_s)
+
+    async def _take(self, run_id: str, holder: Holder, fits: Callable[[RunHead], bool]) -> LeaseAcquired | None:
+        self._check_open()
+        change = self._core.acquire(run_id, holder) if fits(self._core.head(run_id)) else None
+        return self._taken(change, holder) if isinstance(change, Change) else None
 
     async def lease_state(self, run_id: RunId) -> LeaseState | None:
         self._check_open()
@@ -167,6 +186,7 @@ class MemoryRunJournal(RunJournal):
                 self._runs.setdefault(entry.run_id, []).append(entry)
                 self._all.append(entry)
         self._feed.publish(change.entries)
+        self._claims.committed(change.entries)
 
     def _outcomes(self, change: Change) -> list[AppendOutcome]:
         return [
@@ -243,6 +263,7 @@ class MemoryRunJournal(RunJournal):
 
     async def close(self) -> None:
         self._closed = True
+        self._claims.close()
         self._feed.close()
 
     def _check_open(self) -> None:

@@ -49,6 +49,7 @@ S = TypeVar("S", bound="RunJournalConformance")
 A, B = RunId("aaaaaaaaaaaa"), RunId("bbbbbbbbbbbb")
 ANN, BOB = this_process(HolderId("ann"), label="ann's notebook"), this_process(HolderId("bob"), label="bob's script")
 GO = "prompt:go:#1"
+HAS, WORK = {"work": "1"}, RunCreated(workflow="work", definition_version="1", for_worker=True)
 
 
 def _test(body: Callable[[S, Any], Coroutine[Any, Any, None]]) -> Callable[[S], None]:
@@ -291,6 +292,101 @@ class RunJournalConformance:
         taken = await journal.acquire(A, BOB)
         assert isinstance(taken, LeaseAcquired)
         assert taken.lease.epoch == 2
+
+    # ------------------------------------------------------------ claiming
+
+    @_test
+    async def test_a_worker_claims_a_pending_run(self, journal: RunJournal) -> None:
+        """With its lease and its history; the oldest first, and nothing when there is nothing."""
+        assert await journal.claim(HAS, ANN, timeout_s=0) is None
+        await journal.create_run(A, WORK)
+        await journal.create_run(B, WORK)
+        got = await journal.claim(HAS, ANN, timeout_s=0)
+        assert got is not None
+        assert got.lease == Lease(A, "ann", 1)
+        assert [entry.type for entry in got.entries] == ["run.created", "lease.taken"]
+        await journal.append(got.lease, [_done(1)])
+        second = await journal.claim(HAS, BOB, timeout_s=0)
+        assert second is not None
+        assert second.lease == Lease(B, "bob", 1)
+        assert await journal.claim(HAS, BOB, timeout_s=0) is None
+
+    @_test
+    async def test_a_claim_waits_until_there_is_a_run(self, journal: RunJournal) -> None:
+        """It is told; of two who wait one gets it, and the other goes on waiting."""
+        claims = [asyncio.ensure_future(journal.claim(HAS, holder)) for holder in (ANN, BOB)]
+        await asyncio.sleep(0.05)
+        assert not any(claim.done() for claim in claims)
+        await journal.create_run(A, WORK)
+        done, waiting = await asyncio.wait(claims, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+        assert (len(done), len(waiting)) == (1, 1)
+        first = done.pop().result()
+        assert first is not None
+        assert first.lease.run_id == A
+        await journal.create_run(B, WORK)
+        second = await asyncio.wait_for(waiting.pop(), 10)
+        assert second is not None
+        assert second.lease.run_id == B
+
+    @_test
+    async def test_a_claim_needs_the_same_definition(self, journal: RunJournal) -> None:
+        """Another version, another workflow, a child, a run with secrets and one that is not wanted stay where they are."""
+        await journal.create_run(RunId("old"), RunCreated(workflow="work", definition_version="0"))
+        await journal.create_run(RunId("other"), RunCreated(workflow="play", definition_version="1"))
+        await journal.create_run(
+            RunId("child"), RunCreated(workflow="work", definition_version="1", parent_run_id="old")
+        )
+        secret = RunCreated(workflow="work", definition_version="1", secret_inputs=["token"])
+        await journal.create_run(RunId("secret"), secret)
+        await journal.create_run(A, WORK)
+        assert await journal.claim(HAS, ANN, but=[A], timeout_s=0) is None
+        got = await journal.claim({"work": "0"}, ANN, timeout_s=0)
+        assert got is not None
+        assert got.lease.run_id == "old"
+
+    @_test
+    async def test_a_lease_given_back_can_be_claimed(self, journal: RunJournal) -> None:
+        """By whoever waits for it; while it is held it is nobody else's."""
+        lease = (await _start(journal, A, created=WORK)).lease
+        await journal.append(lease, [Append(events.RunStarted(worker="ann"))])
+        assert await journal.claim(HAS, BOB, timeout_s=0.05) is None
+        claim = asyncio.ensure_future(journal.claim(HAS, BOB))
+        await asyncio.sleep(0.05)
+        await journal.release(lease)
+        got = await asyncio.wait_for(claim, 10)
+        assert got is not None
+        assert got.lease == Lease(A, "bob", 2)
+        with pytest.raises(StaleLeaseError):
+            await journal.append(lease, [_done(1)])
+
+    @_test
+    async def test_a_run_at_rest_is_not_claimed(self, journal: RunJournal) -> None:
+        """Paused or ended, it waits for a person."""
+        for run_id, last in (
+            (A, events.RunPaused(reason="stopped")),
+            (B, events.RunEnded(status="failed", resumable=True)),
+        ):
+            lease = (await _start(journal, run_id, created=WORK)).lease
+            await journal.append(lease, [Append(events.RunStarted(worker="ann")), Append(last)])
+            await journal.release(lease)
+        assert await journal.claim(HAS, BOB, timeout_s=0.05) is None
+
+    @_test
+    async def test_a_claim_that_is_cancelled_holds_nothing(self, journal: RunJournal) -> None:
+        """Whatever moment it is cancelled in."""
+        for turn in range(5):
+            run_id = RunId(f"run{turn}")
+            claim = asyncio.ensure_future(journal.claim(HAS, ANN))
+            await asyncio.sleep(0.02)
+            creating = asyncio.ensure_future(journal.create_run(run_id, WORK))
+            await asyncio.sleep(0.0005 * turn)
+            claim.cancel()
+            await asyncio.gather(claim, return_exceptions=True)
+            await creating
+            if claim.cancelled():
+                got = await journal.claim(HAS, BOB, timeout_s=5)
+                assert got is not None
+                assert got.lease.run_id == run_id
 
     # ------------------------------------------------------------ appending
 
@@ -741,8 +837,10 @@ class RunJournalConformance:
         asyncio.run(after(asyncio.run(before())))
 
 
-async def _start(journal: RunJournal, run_id: RunId, holder: Holder = ANN) -> LeaseAcquired:
-    started = await journal.start_run(run_id, RunCreated(workflow="w"), holder)
+async def _start(
+    journal: RunJournal, run_id: RunId, holder: Holder = ANN, created: RunCreated | None = None
+) -> LeaseAcquired:
+    started = await journal.start_run(run_id, created or RunCreated(workflow="w"), holder)
     assert isinstance(started, LeaseAcquired)
     return started
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from loom_kernel import events
-from loom_kernel.errors import StaleLeaseError, StorageUnavailableError, UnknownRunError
+from loom_kernel.errors import JournalError, StaleLeaseError, StorageUnavailableError, UnknownRunError
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import HolderId, RunId
 from loom_kernel.journal.abc import (
@@ -38,6 +39,9 @@ from loom_kernel.journal.hub.link import Link
 
 _UNNAMED = "unnamed:"
 """Begins the key that an append without one gets, so that it too may be repeated after the hub was killed."""
+
+_UNCLAIM_S = 1.0
+"""How long a claim that is taken back waits to hear whether it got something in that moment."""
 
 _warned: set[str] = set()
 
@@ -150,6 +154,40 @@ class HubJournal(RunJournal):
         if isinstance(got, LeaseHeld) and got.holder.id == holder.id:
             return await self.acquire(run_id, holder)
         return got
+
+    async def claim(
+        self,
+        definitions: Mapping[str, str],
+        holder: Holder,
+        *,
+        but: Collection[str] = (),
+        timeout_s: float | None = None,
+    ) -> LeaseAcquired | None:
+        self._holding(holder)
+        ticket = secrets.token_hex(8)
+        while True:
+            future = self._link.call("claim", (dict(definitions), holder, list(but), timeout_s, ticket), _lease)
+            try:
+                got = await asyncio.shield(future)
+            except asyncio.CancelledError:
+                await self._unclaim(future)
+                raise
+            if got is not None or timeout_s is not None:
+                return got
+            # A hub that was leaving took the question back; the next one is asked.
+
+    async def _unclaim(self, future: asyncio.Future[LeaseAcquired | None]) -> None:
+        """Nobody waits for this claim any more: take it back, or give back what it got."""
+        asked = self._link.id_of(future)
+        if asked is not None:
+            self._link.tell("cancel", (asked,))
+            await asyncio.wait({future}, timeout=_UNCLAIM_S)
+            self._link.forget(future)
+        if future.done() and not future.cancelled() and future.exception() is None:
+            got = future.result()
+            if got is not None:
+                with contextlib.suppress(JournalError):
+                    await self.release(got.lease)
 
     def _holding(self, holder: Holder) -> None:
         self._link.holders[holder.id] = holder

@@ -217,6 +217,12 @@ class Link:
         """The request's id while it is unanswered."""
         return next((call.id for call in self._pending.values() if call.future is future), None)
 
+    def forget(self, future: asyncio.Future[Any]) -> None:
+        """Nobody waits for that answer; it is not asked for again."""
+        asked = self.id_of(future)
+        if asked is not None:
+            del self._pending[asked]
+
     @property
     def connected(self) -> bool:
         return self._wire is not None

@@ -181,6 +181,8 @@ METHODS: dict[str, Method] = {
     "acquire": _method(tuple[str, Holder], Leased),
     "takeover": _method(tuple[str, Holder, str], Leased),
     "takeover_expired": _method(tuple[str, Holder, float], Leased),
+    # workflow names to versions, holder, runs not to give, seconds to wait, the claim's name when it is repeated
+    "claim": _method(tuple[dict[str, str], Holder, list[str], float | None, str], Leased),
     "lease_state": _method(tuple[str], LeaseState | None),
     "renew": _method(_LEASE, None),
     "release": _method(_LEASE, None),

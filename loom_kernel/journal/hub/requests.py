@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ HANDLERS: dict[str, Handler] = {}
 """``handler(peer, *arguments)`` by the request's name."""
 
 
-NAMES_ITS_HOLDER = frozenset({"start_run", "acquire", "takeover", "takeover_expired", "renew", "release"})
+NAMES_ITS_HOLDER = frozenset({"start_run", "acquire", "takeover", "takeover_expired", "claim", "renew", "release"})
 """Requests of one holder; the others are of everybody whom the connection is of."""
 
 
@@ -116,6 +117,18 @@ async def takeover(peer: Peer, run_id: Any, holder: Holder, expected_holder: Any
 async def takeover_expired(peer: Peer, run_id: Any, holder: Holder, stale_after_s: float) -> Leased:
     peer.hold_as(holder)
     return _leased(await peer.hub.store.takeover_expired(run_id, holder, stale_after_s))
+
+
+@_handler
+async def claim(
+    peer: Peer, definitions: dict[str, str], holder: Holder, but: list[str], timeout_s: float | None, ticket: str
+) -> Leased:
+    peer.hold_as(holder)
+    try:
+        got = await peer.hub.store.claim(definitions, holder, but=but, timeout_s=timeout_s, ticket=ticket)
+    except asyncio.CancelledError:
+        got = None  # the asker thought better of it; what was being taken for it is given back
+    return Leased(got, None)
 
 
 @_handler
