@@ -38,7 +38,12 @@ class Retry:
             raise ValueError(f"Retry(max_attempts={self.max_attempts!r}): a whole number of at least 1 is needed")
         for name, low in (("interval_s", 0.0), ("backoff", 1.0), ("max_interval_s", 0.0)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < low:
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not math.isfinite(value)
+                or value < low
+            ):
                 raise ValueError(f"Retry({name}={value!r}): a finite number of at least {low:g} is needed")
         for name in ("on", "never"):
             value = getattr(self, name)
