@@ -186,7 +186,11 @@ class Context(ABC):
 
     @abstractmethod
     def put(self, name: str, value: Any) -> Coroutine[Any, Any, None]:
-        """Keep a value under a name for the rest of the run; a later ``put`` of the same name replaces it."""
+        """Keep a value under a name for the rest of the run; a later ``put`` of the same name replaces it.
+
+        It is an artifact, which SQL finds by its name: ``from artifact('name')`` where it is a table. A figure is kept
+        as a picture. In the body only; a step returns what is to be kept.
+        """
 
     @abstractmethod
     def get(self, name: str, default: Any = None) -> Any:

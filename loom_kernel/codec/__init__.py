@@ -5,7 +5,7 @@ from __future__ import annotations
 from loom_kernel.codec.failures import decode_error, encode_error, rebuildable
 from loom_kernel.codec.forms import BLOB_BYTES, MAX_BYTES, Blob, Encoded, SecretDigest, Unkept
 from loom_kernel.codec.hashing import content_hash
-from loom_kernel.codec.images import Image
+from loom_kernel.codec.images import Image, picture
 from loom_kernel.codec.previewing import preview
 from loom_kernel.codec.reading import decode, decode_now, references
 from loom_kernel.codec.writing import digest, encode
@@ -25,6 +25,7 @@ __all__ = [
     "digest",
     "encode",
     "encode_error",
+    "picture",
     "preview",
     "rebuildable",
     "references",

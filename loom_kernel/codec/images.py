@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from loom_kernel.codec_tables.refusal import Refused
-from loom_kernel.errors import LoomError
+from loom_kernel.errors import LoomError, ValueNotStorableError
 
 PNG = "image/png"
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -142,6 +142,22 @@ def image_of(value: Any) -> Image:
             "Try to save it to a file first; the library says what is wrong.",
         ) from error
     return image
+
+
+def picture(value: Any, *, path: str = "figure") -> Image:
+    """:func:`image_of` with the error that people see.
+
+    Raises:
+        ValueNotStorableError: it is no figure, or cannot be drawn.
+    """
+    if isinstance(value, Image):
+        return value
+    if not is_figure(type(value)):
+        raise ValueNotStorableError(path, type(value).__name__, "It is neither a figure nor a picture.")
+    try:
+        return image_of(value)
+    except Refused as refused:
+        raise ValueNotStorableError(refused.path(path), refused.kind, refused.hint) from refused
 
 
 def _class(module: str, name: str) -> type | None:

@@ -25,7 +25,7 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.source import where
 from loom_kernel.authoring.step import StepCall, StepDefinition
 from loom_kernel.authoring.workflow import WorkflowDefinition
-from loom_kernel.engine import children, prompts, sleeps, steps
+from loom_kernel.engine import artifacts, children, prompts, sleeps, steps
 from loom_kernel.engine.calls import Durable
 from loom_kernel.engine.executor import Work, check_executor
 from loom_kernel.engine.frontier import Branch
@@ -327,9 +327,15 @@ class RunContext(Context):
         x.gate()
         at = where(sys._getframe(1))
         _check_name("ctx.put", name)
+        if in_step.get() is not None:
+            raise LoomError(
+                f"ctx.put({name!r}) belongs in the workflow's body; in a step return the value, or use ctx.storage.commit"
+            )
         key = x.keys.key("put", name)
         known = x.history.values.get(key)
         encoded = codec.encode(value, path=f"the value put as {name!r}") if known is None else None
+        if encoded is not None and encoded.stands_in:
+            value = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)  # a picture, as after a restart
 
         async def keep() -> None:
             x.gate()
@@ -339,7 +345,9 @@ class RunContext(Context):
                 return
             await x.put_blobs(encoded)
             event = ev.ValueRecorded(kind="put", name=name, value=Raw(encoded.json))
-            await x.recorder.commit([Append(event, key, key)])
+            found = artifacts.of_put(value, encoded)
+            kept = artifacts.appends(x, key, name, "put", (found,), f"{key}:artifact")
+            await x.recorder.commit([Append(event, key, key), *kept])
             x.kept[name] = value
 
         return Durable(keep(), f"put {name!r}", at)

@@ -106,6 +106,7 @@ class Execution:
         self.calls: list[Call] = []
         self.aliases: dict[str, str] = {}
         self.kept: dict[str, Any] = {}
+        self.revisions = dict(history.revisions)  # of artifacts, by name
         self.early = dict(history.early)
         self.cancelled = CancelToken()
         self.recorder = Recorder(
@@ -279,6 +280,8 @@ class Execution:
             try:
                 value = self.definition.check_output(value)
                 encoded = codec.encode(value, path="output", allow_nan=False)
+                if encoded.stands_in:
+                    value = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)
                 await self.put_blobs(encoded)
             except Exception as raised:
                 error = raised

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from loom_kernel import codec
 from loom_kernel.authoring.context import in_step
 from loom_kernel.codec import Encoded
+from loom_kernel.engine import artifacts
 from loom_kernel.engine.keys import Identity
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.pool import Job, ThreadPool
@@ -59,6 +60,7 @@ class Done(NamedTuple):
     value: Any
     encoded: Encoded
     result_hash: str
+    artifacts: tuple[artifacts.Found, ...] = ()
 
 
 def check_executor(name: str, executor: str, fn: Callable[..., Any]) -> None:
@@ -220,7 +222,7 @@ def _finished(work: Work, value: Any) -> Done:
     if encoded.stands_in:
         # The body gets what a replay would give it: a picture in place of the figure.
         value = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)
-    return Done(value, encoded, _hash(value, encoded))
+    return Done(value, encoded, _hash(value, encoded), artifacts.in_result(value, encoded))
 
 
 def _hash(value: Any, encoded: Encoded | None) -> str:

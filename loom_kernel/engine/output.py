@@ -6,11 +6,14 @@ import asyncio
 import re
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from loom_kernel import codec
 from loom_kernel.authoring.context import CancelToken, current, in_step
 from loom_kernel.authoring.step import StepHandle
+from loom_kernel.engine import figures
 
 MAX_LINE = 4_000
 MAX_BYTES = 2_000_000
@@ -47,6 +50,37 @@ class LiveHandle(StepHandle):
         self._bytes = 0
         self._progress: tuple[float, float | None] | None = None
         self._told = False
+        self._figures: OrderedDict[Any, Any] | None = None
+        self._shown: list[codec.Image] = []
+
+    @property
+    def figures(self) -> OrderedDict[Any, Any]:
+        """pyplot's open figures of this step."""
+        if self._figures is None:
+            self._figures = OrderedDict()
+        return self._figures
+
+    def show(self, figure: Any) -> None:
+        """Put a figure into the step's node, as ``plt.show()`` does.
+
+        Raises:
+            ValueNotStorableError: it is no figure, or cannot be drawn.
+        """
+        image = codec.picture(figure, path="the figure shown")
+        with self._lock:
+            self._shown.append(image)
+        self.log(f"figure shown: {image!r}")
+
+    def take_shown(self) -> list[codec.Image]:
+        """What was shown since the last look."""
+        with self._lock:
+            shown, self._shown = self._shown, []
+        return shown
+
+    @property
+    def has_shown(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._shown)
 
     @property
     def cancelled(self) -> CancelToken:  # type: ignore[override]
@@ -176,6 +210,7 @@ def install() -> None:
     global _users
     _users += 1
     refresh()
+    figures.install()
 
 
 def refresh() -> None:
@@ -192,6 +227,7 @@ def uninstall() -> None:
     global _users
     _users -= 1
     if not _users:
+        figures.uninstall()
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if isinstance(stream, RoutedStream):

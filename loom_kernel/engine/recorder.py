@@ -196,7 +196,7 @@ def _size(event: ev.Event) -> int:
             return 300 + len(bytes(event.args)) + sum(map(len, event.parents))
         case ev.NodeLogged():
             return 100 + sum(map(len, event.lines))
-        case ev.PromptOpened() | ev.RunEnded() | ev.ValueRecorded() | ev.OutputReported():
+        case ev.PromptOpened() | ev.RunEnded() | ev.ArtifactKept() | ev.ValueRecorded() | ev.OutputReported():
             return len(ev.encode(event))
         case _:
             return 20_000 if hasattr(event, "error") else 300

@@ -100,6 +100,7 @@ class History:
         status: pending, running, paused, or a terminal status.
         records: by node id, in the order of their first event.
         values: ``now``, ``random``, ``uuid4`` and ``put`` by key.
+        revisions: the newest revision of each artifact, by name.
         reports: how many lines were reported, by namespace.
         early: answers that were given before their question was open, by the prompt's name.
         codes: the code that each step last ran with.
@@ -117,6 +118,7 @@ class History:
         self.records: dict[str, Record] = {}
         self.values: dict[str, ev.ValueRecorded] = {}
         self.reports: dict[str, int] = {}
+        self.revisions: dict[str, int] = {}
         self.early: dict[str, ev.AnswerKept] = {}
         self.codes: dict[str, str] = {}
         self.cancel: ev.CancelRequested | None = None
@@ -226,6 +228,9 @@ class History:
     def _output_reported(self, e: ev.OutputReported, _: str, seq: int) -> None:
         self.reports[e.namespace] = max(self.reports.get(e.namespace, 0), e.index + 1)
 
+    def _artifact_kept(self, e: ev.ArtifactKept, _: str, seq: int) -> None:
+        self.revisions[e.name] = max(self.revisions.get(e.name, 0), e.revision)
+
     def _prompt_opened(self, e: ev.PromptOpened, node_id: str, seq: int) -> None:
         record = self._record(node_id, seq)
         record.status, record.opened, record.answer, record.where = "open", e, None, e.where
@@ -259,6 +264,7 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.NodeCancelled.type: History._node_cancelled,
     ev.ValueRecorded.type: History._value_recorded,
     ev.OutputReported.type: History._output_reported,
+    ev.ArtifactKept.type: History._artifact_kept,
     ev.PromptOpened.type: History._prompt_opened,
     ev.PromptAnswered.type: History._prompt_answered,
     ev.AnswerKept.type: History._answer_kept,

@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from loom_kernel import codec
 from loom_kernel import events as ev
-from loom_kernel.engine import retries
+from loom_kernel.engine import artifacts, retries
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.executor import Done, Work
 from loom_kernel.engine.failures import as_raised, tool_error
@@ -193,7 +193,12 @@ async def _completed(
     completed = ev.NodeCompleted(
         result=Raw(done.encoded.json), result_hash=done.result_hash, attempts=attempt, duration_s=took
     )
-    await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done")])
+    kept: list[Append] = []
+    if handle.has_shown:
+        kept += await artifacts.shown(x, call.node_id, call.name, handle)
+    if done.artifacts:
+        kept += artifacts.appends(x, call.node_id, call.name, "result", done.artifacts, f"{call.node_id}:artifact")
+    await x.recorder.commit([*kept, Append(completed, call.node_id, f"{call.node_id}:done")])
     x.settled(call, "completed")
     if plan.returns_failure:
         return {"ok": True, "value": done.value, "attempts": attempt, "cached": False}
@@ -215,7 +220,10 @@ async def _failed(
         retained=outcome is not None,
         outcome=Raw(codec.encode(outcome).json) if outcome is not None else ev.NULL,
     )
-    await x.recorder.commit([Append(failed, call.node_id, f"{call.node_id}:failed:{x.lease.epoch}")])
+    kept: list[Append] = []
+    if handle is not None and handle.has_shown:
+        kept = await artifacts.shown(x, call.node_id, call.name, handle)
+    await x.recorder.commit([*kept, Append(failed, call.node_id, f"{call.node_id}:failed:{x.lease.epoch}")])
     x.settled(call, "failed")
     if outcome is not None:
         return {"ok": False, "error": outcome, "attempts": attempt, "cached": False}
