@@ -366,13 +366,17 @@ class MessagePosted(Event):
 
 
 class StorageWrite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One operation of a commit. ``revision`` is the artifact's new one; ``data`` is encoded; removals have neither."""
+    """One operation of a commit. ``revision`` is the artifact's new one; ``data`` is encoded; removals have neither.
+
+    ``since`` is when a replaced artifact was created (UTC, ISO with three decimals).
+    """
 
     op: str  # create_artifact, replace_artifact, append_record, remove_artifact, remove_record
     id: str
     flow: str = ""
     stage: str = ""
     revision: int = 0
+    since: str = ""
     data: Raw = NULL
     kind: str = ""
     media_type: str = ""

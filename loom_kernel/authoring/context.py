@@ -17,6 +17,7 @@ from loom_kernel.ids import RunId
 if TYPE_CHECKING:
     from loom_kernel.authoring.people import People
     from loom_kernel.authoring.step import StepCall, StepDefinition, StepHandle
+    from loom_kernel.authoring.storage import StorageAccess
     from loom_kernel.authoring.workflow import WorkflowDefinition
 
 T = TypeVar("T")
@@ -195,6 +196,11 @@ class Context(ABC):
     @abstractmethod
     def get(self, name: str, default: Any = None) -> Any:
         """What the last ``put`` of that name kept, else ``default``."""
+
+    @property
+    @abstractmethod
+    def storage(self) -> StorageAccess:
+        """Artifacts and records of the project, which outlive the run."""
 
     # ------------------------------------------------------------ output and ending
 

@@ -24,6 +24,7 @@ from loom_kernel.authoring.people import People, Question
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.source import where
 from loom_kernel.authoring.step import StepCall, StepDefinition
+from loom_kernel.authoring.storage import StorageAccess
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.engine import artifacts, children, prompts, sleeps, steps
 from loom_kernel.engine.calls import Durable
@@ -31,6 +32,7 @@ from loom_kernel.engine.executor import Work, check_executor
 from loom_kernel.engine.frontier import Branch
 from loom_kernel.engine.keys import identify, identify_content, identify_step
 from loom_kernel.engine.parallel import Parallel, check, drop
+from loom_kernel.engine.port import RunPort
 from loom_kernel.engine.steps import Plan
 from loom_kernel.errors import DefinitionError, LoomError
 from loom_kernel.ids import RunId
@@ -54,6 +56,7 @@ class RunContext(Context):
     def __init__(self, execution: Execution) -> None:
         self._x = execution
         self._ui: People | None = None
+        self._storage: StorageAccess | None = None
         self._inputs: Any = None
         self._cwd = Path.cwd()
 
@@ -354,6 +357,13 @@ class RunContext(Context):
 
     def get(self, name: str, default: Any = None) -> Any:
         return self._x.kept.get(name, default)
+
+    @property
+    def storage(self) -> StorageAccess:
+        if self._storage is None:
+            make = self._x.engine.capability("storage", "what the project keeps (ctx.storage)")
+            self._storage = make(RunPort(self._x))
+        return self._storage
 
     # ------------------------------------------------------------ output and ending
 

@@ -53,11 +53,11 @@ class _Figures:
 
 def _patch(pyplot: Any) -> None:
     """Let this pyplot look for its figures in the step that calls it."""
-    helpers = sys.modules["matplotlib._pylab_helpers"]
-    known = helpers.Gcf.figs  # type: ignore[attr-defined]
+    helpers: Any = sys.modules["matplotlib._pylab_helpers"]
+    known = helpers.Gcf.figs
     if isinstance(known, _Figures):
         return
-    helpers.Gcf.figs = _Figures(known)  # type: ignore[attr-defined]
+    helpers.Gcf.figs = _Figures(known)
     show_elsewhere, manage_elsewhere = pyplot.show, pyplot.new_figure_manager
 
     @functools.wraps(show_elsewhere)
@@ -82,7 +82,7 @@ def _patch(pyplot: Any) -> None:
         from matplotlib.figure import Figure
 
         figure = (FigureClass or Figure)(*args, **kwargs)
-        manager = FigureCanvasAgg.new_manager(figure, num)
+        manager: Any = FigureCanvasAgg.new_manager(figure, num)
         manager.show = lambda: handle.show(figure)
         return manager
 

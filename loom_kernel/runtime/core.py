@@ -183,10 +183,17 @@ class Runtime:
         return await HubJournal.open(ensure_home(home), holder)
 
     def _capabilities(self) -> dict[str, Any]:
+        from loom_kernel.engine.artifacts import of_put
         from loom_kernel.human.people import Interview
         from loom_kernel.human.show import shown
+        from loom_kernel.kept.storage import RunStorage
 
-        return {"ui": Interview, "shown": shown, "namespace": self.namespace}
+        return {
+            "ui": Interview,
+            "shown": shown,
+            "storage": lambda port: RunStorage(port, of_put),
+            "namespace": self.namespace,
+        }
 
     def close(self) -> None:
         """Stop owning runs, close the journal, end the thread. What ran is interrupted and can be resumed."""
