@@ -26,6 +26,8 @@ class Options:
         show: show the live view where there is one.
         answers: a script of answers for this run, as name or glob to answer.
         by: who starts it, for the record.
+        worker: leave the run to a worker (``loom worker FILE``) that has this version of the definition; here it is
+            only recorded and can be followed.
     """
 
     key: str | None = None
@@ -35,6 +37,7 @@ class Options:
     show: bool = True
     answers: Mapping[str, Any] | None = None
     by: str = ""
+    worker: bool = False
 
 
 class Launcher(Protocol):

@@ -87,7 +87,7 @@ class WorkflowDefinition(Generic[P, R]):
         return await launcher_slot.get_launcher().run(self, given, self.start_options)
 
     def options(self, **options: Any) -> WorkflowDefinition[P, R]:
-        """The same definition with options set: ``key, budget, tags, fresh, show, answers``.
+        """The same definition with options set: ``key, budget, tags, fresh, show, answers, worker``.
 
         Raises:
             TypeError: an option of another name.

@@ -59,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--key", help="continue the unfinished run with this key, or start one")
     run.add_argument("--tag", action="append", default=[], help="a label; may be given several times")
     run.add_argument("--fresh", action="store_true", help="start anew, whatever is unfinished")
+    run.add_argument("--detach", action="store_true", help="leave it to a worker and print its id")
     run.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
     run.add_argument("--quiet", action="store_true", help="print nothing but the result")
 
@@ -95,6 +96,15 @@ def parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
     resume.add_argument("--quiet", action="store_true", help="print nothing but the result")
+
+    worker = verb("worker", "execute runs that were left to workers, or lost theirs", "worker:worker")
+    worker.add_argument("files", nargs="+", metavar="FILE", help="a Python file that defines workflows")
+    worker.add_argument("--at-once", type=_count, default=10, metavar="N", help="execute at most so many runs (10)")
+    worker.add_argument(
+        "--grace", type=float, default=30.0, metavar="SECONDS", help="when told to end, let steps at work finish (30)"
+    )
+    worker.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its runs' questions")
+    worker.add_argument("--quiet", action="store_true", help="print no line per run")
 
     sql = verb("sql", "ask the journal in SQL", "runs:sql", reads=True)
     sql.add_argument("query", help="one read-only statement; - reads it from stdin")

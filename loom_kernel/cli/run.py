@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
 
 from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.cli.files import load
 from loom_kernel.cli.runs import runtime
 from loom_kernel.cli.table import print_json
-from loom_kernel.errors import AnswerError, DefinitionError, LoomError, RunError, UnknownWorkflowError
+from loom_kernel.errors import AnswerError, LoomError, RunError, UnknownWorkflowError
 from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.runtime import Run
 from loom_kernel.views import words
@@ -30,8 +30,21 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.answers:
         made.configure(answers=arguments.answers)
     options: dict[str, Any] = {"key": arguments.key, "tags": tuple(arguments.tag), "fresh": arguments.fresh}
+    if arguments.detach:
+        options["worker"] = True
     started = definition.options(**options).start(**definition.parse_inputs(texts))
+    if arguments.detach:
+        return leave(started, arguments)
     return attend(started, arguments)
+
+
+def leave(started: Run[Any], arguments: argparse.Namespace) -> int:
+    """Say which run was left to a worker."""
+    if arguments.json:
+        print_json({"runId": started.id, "status": started.status})
+    else:
+        print(started.id if arguments.quiet else f"{started.view.workflow}  {started.id}")
+    return 0
 
 
 def resume(arguments: argparse.Namespace) -> int:
@@ -121,29 +134,6 @@ def split_target(target: str) -> tuple[Path, str | None]:
     if not path.is_file():
         raise LoomError(f"there is no file {file!r}; write FILE:NAME, such as flows.py:digest")
     return path, name or None
-
-
-def load(path: Path) -> list[WorkflowDefinition[..., Any]]:
-    """Execute the file and return the workflows that it defines, also where a name was defined before.
-
-    Raises:
-        DefinitionError: it cannot be executed.
-    """
-    before = {id(d) for d in registry}
-    folder = str(path.parent.resolve())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    if path.suffix == ".ipynb":
-        raise DefinitionError(f"{path}: `loom run` takes Python files; open a notebook with `loom lab`")
-    try:
-        module = sys.modules["__main__"]
-        # Its names belong to __main__, so that values of its classes are found again.
-        vars(module).update(runpy.run_path(str(path), run_name="__loom__"))
-    except LoomError:
-        raise
-    except Exception as error:
-        raise DefinitionError(f"{path} cannot be executed: {type(error).__name__}: {error}") from error
-    return [d for d in registry if id(d) not in before]
 
 
 def find(defined: list[WorkflowDefinition[..., Any]], name: str | None, path: Path) -> WorkflowDefinition[..., Any]:

@@ -52,9 +52,23 @@ KINDS: dict[str, Callable[[type], bool]] = {
 """The test that a found class must pass, by the tag of the value that names it."""
 
 
+FILE_MODULE = "__loom"
+"""Begins the names of the modules that files of workflows are loaded as."""
+
+
+def module_of(thing: Any) -> str:
+    """The module of a class or function.
+
+    A file that the command line or a worker loads counts as the main script that it is when run by itself, so that the
+    same class is the same wherever the run goes on.
+    """
+    module: str = thing.__module__
+    return "__main__" if module is not None and module.startswith(FILE_MODULE) else module
+
+
 def class_name(cls: type) -> str:
     """``module:QualName`` of a class."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    return f"{module_of(cls)}:{cls.__qualname__}"
 
 
 def why_not_findable(cls: type, kind: str) -> str | None:

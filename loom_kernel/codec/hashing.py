@@ -86,7 +86,7 @@ def _function(w: _Hasher, value: types.FunctionType) -> Any:
     code = _source_hash(value)
     if not code:
         raise Refused("function without source text", "Define it in a cell or a file.")
-    return {TAG: "function", "name": f"{value.__module__}:{value.__qualname__}", "code": code}
+    return {TAG: "function", "name": f"{classes.module_of(value)}:{value.__qualname__}", "code": code}
 
 
 def _partial(w: _Hasher, value: functools.partial[Any]) -> Any:
@@ -96,7 +96,7 @@ def _partial(w: _Hasher, value: functools.partial[Any]) -> Any:
 _CODE: dict[type, Callable[[_Hasher, Any], Any]] = {
     types.FunctionType: _function,
     types.BuiltinFunctionType: lambda w, v: (
-        {TAG: "builtin", "name": f"{v.__module__}:{v.__qualname__}"}
+        {TAG: "builtin", "name": f"{classes.module_of(v)}:{v.__qualname__}"}
         if isinstance(v.__self__, types.ModuleType | type(None))
         else w.items([v.__self__, v.__name__])
     ),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
 from loom_kernel.engine import output
+from loom_kernel.engine.claiming import MAX_CRASHES, Refused, crashes, version_of
 from loom_kernel.engine.entries import Listener
 from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.executor import Executor
@@ -37,12 +38,14 @@ from loom_kernel.errors import (
 )
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import Ids, RunId
-from loom_kernel.journal.abc import Holder, LeaseHeld, RunJournal, RunSummary, Subscription
+from loom_kernel.journal.abc import Append, Holder, LeaseAcquired, LeaseHeld, RunJournal, RunSummary, Subscription
 
 log = logging.getLogger("loom_kernel.engine")
 
 RENEW_S = 5.0
 """How often leases are renewed."""
+
+DRAIN_LOOK_S = 0.02
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -85,6 +88,7 @@ class Engine:
         self._limits: dict[str, tuple[int, asyncio.Semaphore]] = {}
         self._opening = 0
         self._heard: set[str] = set()  # runs that something was posted to while they were being opened
+        self._draining = False
         self._closed = False
 
     # ------------------------------------------------------------ starting
@@ -163,19 +167,86 @@ class Engine:
                 acquired = await self.journal.takeover(run, self.holder, acquired.holder.id)
             if isinstance(acquired, LeaseHeld):
                 raise ResumeError(held(run_id, acquired))
-            try:
-                history = History.of(acquired.entries)
-                reason = why_not(run_id, history.status, history.resumable)
-                if reason:
-                    raise ResumeError(reason)
-                values = await self._restore(run_id, definition, history, secrets)
-            except BaseException:
-                with contextlib.suppress(JournalError):
-                    await self.journal.release(acquired.lease)
-                raise
+            history, values = await self._opened(acquired, definition, secrets)
             return self._begin(
                 Execution(self, definition, values, acquired, history, accept=accept, by=by, listener=listener)
             )
+
+    async def _opened(
+        self, acquired: LeaseAcquired, definition: WorkflowDefinition[..., Any], secrets: Mapping[str, Any] | None
+    ) -> tuple[History, dict[str, Any]]:
+        """The history and the inputs of a run to go on with; its lease is given back where that cannot be.
+
+        Raises:
+            ResumeError: the sentence says why.
+        """
+        run_id = acquired.lease.run_id
+        try:
+            history = History.of(acquired.entries)
+            reason = why_not(run_id, history.status, history.resumable)
+            if reason:
+                raise ResumeError(reason)
+            return history, await self._restore(run_id, definition, history, secrets)
+        except BaseException:
+            with contextlib.suppress(JournalError):
+                await self.journal.release(acquired.lease)
+            raise
+
+    async def claim(
+        self,
+        definitions: Sequence[WorkflowDefinition[..., Any]],
+        *,
+        but: Collection[str] = (),
+        timeout_s: float | None = None,
+    ) -> Execution | Refused | None:
+        """Wait for a run that nobody executes and that one of the definitions fits, and execute it.
+
+        Args:
+            but: ids of runs that are not wanted.
+            timeout_s: seconds to wait; None waits for ever.
+
+        Returns:
+            None when the time is over; ``Refused`` for a run that was claimed and cannot go on here.
+
+        Raises:
+            StorageUnavailableError: the journal cannot be reached.
+        """
+        self._open()
+        known = {definition.name: definition for definition in definitions}
+        versions = {name: definition.version for name, definition in known.items()}
+        acquired = await self.journal.claim(versions, self.holder, but=but, timeout_s=timeout_s)
+        if acquired is None:
+            return None
+        run_id, created = RunId(acquired.lease.run_id), acquired.entries[0].event
+        assert isinstance(created, RunCreated), "a run begins with run.created"
+        definition = known[created.workflow]
+        died, at = crashes(acquired.entries)
+        if died >= MAX_CRASHES:
+            return await self._set_aside(acquired, created.workflow, died, at)
+        if version_of(acquired.entries) != definition.version:
+            await self.journal.release(acquired.lease)
+            return Refused(run_id, created.workflow, "it went on with another version of the definition meanwhile")
+        try:
+            history, values = await self._opened(acquired, definition, None)
+        except (ResumeError, LoomError) as error:
+            if isinstance(error, JournalError):
+                raise
+            return Refused(run_id, created.workflow, str(error))
+        execution = self._begin(Execution(self, definition, values, acquired, history, by=self.holder.label))
+        execution.fetch()  # what was posted since the lease was taken
+        return execution
+
+    async def _set_aside(self, acquired: LeaseAcquired, workflow: str, died: int, at: str) -> Refused:
+        """Rather paused than the death of every worker, one after the other."""
+        where = f" at {at!r}" if at else ""
+        why = f"{died} workers in a row died over it{where}; find out why, then resume it"
+        event = events.RunPaused(reason="crashes", message=why)
+        lease = acquired.lease
+        try:
+            await self.journal.append(lease, [Append(event, None, f"paused:{lease.epoch}")])
+        finally:
+            await self.journal.release(lease)
+        return Refused(RunId(lease.run_id), workflow, why, paused=True)
 
     async def open_child(
         self,
@@ -202,6 +273,10 @@ class Engine:
         created = await self._complete(definition, values, created)
         with self._watching():
             acquired = await self.journal.start_run(run_id, created, self.holder)
+            if isinstance(acquired, LeaseHeld):
+                # Of a worker that the parent was taken from: whoever has the parent (its fence was passed a moment
+                # ago) has its children.
+                acquired = await self.journal.takeover(run_id, self.holder, acquired.holder.id)
             if isinstance(acquired, LeaseHeld):
                 raise ResumeError(held(run_id, acquired))
             history = History.of(acquired.entries)
@@ -234,6 +309,8 @@ class Engine:
         if self._watchdog is None:
             self._watchdog = Watchdog(asyncio.get_running_loop(), self._blocked)
         output.refresh()
+        if self._draining:
+            execution.hold_back()
         execution.begin()
         if execution.run_id in self._heard:
             execution.fetch()
@@ -385,6 +462,28 @@ class Engine:
                 return
 
     # ------------------------------------------------------------ the end
+
+    async def drain(self, grace_s: float) -> None:
+        """Begin no further step, and give each run back as soon as none of its steps is at work.
+
+        Questions and sleeps are given back as they are. Whatever is still at work after ``grace_s`` seconds is
+        cancelled and runs again elsewhere.
+        """
+        self._draining = True
+        for execution in self.executions.values():
+            execution.hold_back()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + grace_s
+        closing: dict[str, asyncio.Task[None]] = {}
+        while roots := [x for x in self.executions.values() if x.depth == 1]:
+            late = loop.time() >= end
+            for root in roots:
+                family = [x for x in self.executions.values() if x is root or x.root_run_id == root.run_id]
+                if root.run_id not in closing and (late or not any(member.busy for member in family)):
+                    closing[root.run_id] = loop.create_task(root.close("drained"), context=self.context)
+            await asyncio.sleep(DRAIN_LOOK_S)
+        if closing:
+            await asyncio.wait(closing.values())
 
     async def close(self) -> None:
         """Stop owning runs: their tasks are cancelled, their leases given back, nothing is appended. Idempotent."""

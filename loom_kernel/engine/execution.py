@@ -428,6 +428,20 @@ class Execution:
         """Somebody else has the run now."""
         self._fault(error)
 
+    def hold_back(self) -> None:
+        """From here on no step begins; those at work go on."""
+        self.max_open = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step is at work. A question, a sleep and a child that is not busy itself only wait."""
+        return any(node_id not in self._waits and not node_id.startswith("workflow:") for node_id in self.live)
+
+    @property
+    def root_run_id(self) -> str | None:
+        """The outermost run that it belongs to; None where it is that run."""
+        return self.history.created.root_run_id if self.history.created is not None else None
+
     async def close(self, reason: str = "closed") -> None:
         """Stop owning the run; it can be resumed by anybody. Appends nothing."""
         self.end(Ending(kind="closed", reason=reason))
@@ -507,7 +521,7 @@ class Execution:
         del self.live[node_id]
         self._waits.discard(node_id)
         self._interrupted.discard(node_id)
-        while self._room and len(self.live) < MAX_OPEN:
+        while self._room and len(self.live) < self.max_open:
             future = self._room.pop()
             if not future.done():
                 future.set_result(None)
@@ -516,7 +530,7 @@ class Execution:
 
     async def room(self) -> None:
         """Wait while too many calls are at work."""
-        while len(self.live) >= MAX_OPEN:
+        while len(self.live) >= self.max_open:
             future = self._loop.create_future()
             self._room.insert(0, future)
             await future

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from loom_kernel import codec
+from loom_kernel.codec.classes import module_of
 from loom_kernel.errors import StepFailed
 
 TEXT_BYTES = 16 * 1024
@@ -18,7 +19,7 @@ def as_raised(error: BaseException, name: str, namespace: Mapping[str, Any] | No
         return error
     if isinstance(error, StepFailed):
         return error
-    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    kind = f"{module_of(type(error))}.{type(error).__qualname__}"
     kind = kind.removeprefix("builtins.").removeprefix("__main__.")
     return StepFailed(name, kind, str(error))
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from loom_kernel.codec.classes import FILE_MODULE
 from loom_kernel.errors import DefinitionError, StepFailed
 
 _HEAD = struct.Struct(">I")
@@ -30,8 +31,9 @@ def target_of(name: str, fn: Callable[..., Any]) -> tuple[str, str]:
         DefinitionError: it cannot be found there; the sentence says what to do.
     """
     module, qualname = fn.__module__, fn.__qualname__
-    if module == "__main__" or "<locals>" in qualname or "<lambda>" in qualname:
-        where = "in a notebook cell or the main script" if module == "__main__" else "inside another function"
+    main = module == "__main__" or module.startswith(FILE_MODULE)
+    if main or "<locals>" in qualname or "<lambda>" in qualname:
+        where = "in a notebook cell or the main script" if main else "inside another function"
         raise DefinitionError(
             f"step {name!r} is defined {where}, so another process cannot import it. "
             'Move it to a module, or use executor="thread".'

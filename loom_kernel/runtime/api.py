@@ -96,7 +96,7 @@ def run(
     Args:
         definition: what ``@workflow`` made, or a name.
         inputs: its inputs.
-        options: ``key, budget, tags, fresh, show, answers``, as ``definition.options`` takes them.
+        options: ``key, budget, tags, fresh, show, answers, worker``, as ``definition.options`` takes them.
 
     Raises:
         UnknownWorkflowError, InputError: before anything runs.

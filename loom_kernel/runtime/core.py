@@ -28,6 +28,7 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock, SystemClock, VirtualClock
 from loom_kernel.errors import (
+    InputError,
     NeedsAnswer,
     RunError,
     SettingsError,
@@ -270,6 +271,8 @@ class Runtime:
         self, definition: WorkflowDefinition[..., Any], given: dict[str, Any], options: Options, place: Place
     ) -> tuple[Run[Any], str]:
         journal = await self.opened()
+        if options.worker:
+            _check_for_worker(definition, options)
         if options.budget is not None:
             definition = dataclasses.replace(definition, budget=options.budget)
         inputs = definition.validate_inputs(given)
@@ -283,6 +286,10 @@ class Runtime:
             await journal.put_blobs(blobs)
         run_id = await self._new_id(journal)
         run: Run[Any] = self.run_object(run_id)
+        if options.worker:
+            await journal.create_run(run_id, created)
+            await run._load()
+            return run, ""
         if options.answers:
             self.attendant.script(run_id, options.answers)
         execution = await self._engine.start(definition, inputs, created, run_id=run_id)
@@ -305,6 +312,7 @@ class Runtime:
             source=definition.source,
             environment={"python": platform.python_version(), "loom_kernel": __version__},
             secret_inputs=sorted(definition.secret_inputs),
+            for_worker=options.worker,
         )
 
     def _nth(self, definition: WorkflowDefinition[..., Any], encoded: bytes, place: Place) -> int:
@@ -337,11 +345,17 @@ class Runtime:
         run: Run[Any] = self.run_object(found.summary.run_id)
         if options.answers:
             self.attendant.script(found.summary.run_id, options.answers)
-        if found.how == "resume":
+        if found.how == "resume" and not options.worker:
             secrets = {name: inputs[name] for name in definition.secret_inputs if name in inputs}
             await self._resume(found.summary, definition, secrets=secrets)
         await run._load()
         return run, look.sentence(found, run.view)
+
+    def executes(self, execution: Any) -> Run[Any]:
+        """The handle of a run that the engine has begun to execute. On the loop thread."""
+        run: Run[Any] = self.run_object(execution.run_id)
+        self._executes(run, execution)
+        return run
 
     def _executes(self, run: Run[Any], execution: Any) -> None:
         """On the loop thread: this process executes the run now."""
@@ -518,9 +532,10 @@ class Runtime:
         """Stop or cancel a run, whoever executes it."""
         summary = await self._find(run.id)
         resting = summary.status in events.TERMINAL or summary.status == "paused"
+        waits = summary.status == "pending" and await self.journal.lease_state(RunId(run.id)) is None
         if summary.status in events.TERMINAL or (what == "stop" and resting):
             return  # it is at rest already: what was asked for holds
-        if resting or summary.interrupted:
+        if resting or summary.interrupted or waits:
             await self._end_unowned(run, what, by, reason)
             return
         event: events.Event = (
@@ -597,6 +612,24 @@ class Runtime:
 
     def __repr__(self) -> str:
         return f"<loom runtime, {'open' if self.is_open else 'not opened yet'}>"
+
+
+def _check_for_worker(definition: WorkflowDefinition[..., Any], options: Options) -> None:
+    """What a worker cannot be given.
+
+    Raises:
+        InputError: lists it.
+    """
+    found = [
+        f"{name}: a secret input is not stored, so no worker can have it; start the run without worker=True"
+        for name in sorted(definition.secret_inputs)
+    ]
+    if options.answers:
+        found.append("answers=: a worker has its own, `loom worker --answers FILE`")
+    if options.budget is not None:
+        found.append("budget=: a worker keeps to the definition's own; write it there")
+    if found:
+        raise InputError(definition.name, found)
 
 
 def _is_table(name: str, value: Any) -> bool:

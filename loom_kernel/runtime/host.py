@@ -30,7 +30,7 @@ class Place:
     execution: str = ""
     headless: bool = False
     label: str = ""
-    kind: Literal["kernel", "script", "cli", "test"] = "script"
+    kind: Literal["kernel", "script", "worker", "cli", "test"] = "script"
 
 
 class Host(Protocol):
@@ -73,3 +73,14 @@ class ScriptHost:
 
     def interrupted(self, run: Run) -> BaseException | None:
         return None
+
+
+class WorkerHost(ScriptHost):
+    """A process that executes what others start; ``label`` is what they read about it."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__()
+        self._label = label
+
+    def place(self) -> Place:
+        return Place(label=self._label, kind="worker")

@@ -82,10 +82,16 @@ def _how(runtime: Runtime, summary: RunSummary) -> How:
 def sentence(found: Found, view: RunView) -> str:
     """What a start says that found its run: ``attached to the run of 14:02, 3 of 5 steps done; ...``."""
     verb = {"attach": "attached to", "resume": "resumed", "follow": "following"}[found.how]
-    elsewhere = ", which another kernel executes" if found.how == "follow" else ""
+    elsewhere = f", which {_who(view)}" if found.how == "follow" else ""
     counts = view.counts
     done = f", {counts.done} of {plural(counts.total, 'step')} from the journal" if counts.total else ""
     return f"{verb} the run of {clock(view.created_at)}{elsewhere}{done}; fresh=True starts anew"
+
+
+def _who(view: RunView) -> str:
+    if view.status == "pending" and view.for_worker:
+        return "waits for a worker"
+    return f"{view.held_by or 'another kernel'} executes"
 
 
 def resumed(view: RunView) -> str:

@@ -14,6 +14,7 @@ from loom_kernel import codec, events
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.errors import (
     AnswerError,
+    JournalError,
     RunError,
     RunOverError,
     StaleLeaseError,
@@ -93,6 +94,12 @@ class Run(Generic[R]):
         """Why it rests, where there is a reason: stopped, needs_decision, budget, provider, or what ``ctx.exit`` said."""
         self._refresh("r.reason")
         return self.view.reason
+
+    @property
+    def held_by(self) -> str:
+        """Who executes it, where that is another process; empty when it is this one or nobody."""
+        self._refresh("r.held_by")
+        return "" if self.view.at_rest or self.view.interrupted else self.view.held_by
 
     @property
     def key(self) -> str | None:
@@ -612,9 +619,18 @@ class Run(Generic[R]):
     def _rested(self, execution: Any, result: asyncio.Future[RunResult[R]]) -> None:
         # From here on the journal tells: somebody else may resume it.
         self._detach(execution)
-        if not result.cancelled() and result.exception() is None:
+        if not result.cancelled() and isinstance(result.exception(), StaleLeaseError):
+            # It goes on elsewhere, and whoever looks at it here sees where.
+            asyncio.get_running_loop().create_task(self._went_away())
+        elif not result.cancelled() and result.exception() is None:
             self._last = result.result()
         self._notify()
+
+    async def _went_away(self) -> None:
+        with contextlib.suppress(JournalError, UnknownRunError):
+            await self._load()
+            if self._execution is None and (self._listeners or self._changed):
+                self._start_following()
 
     def _detach(self, execution: Any) -> None:
         if self._execution is execution:
@@ -628,6 +644,11 @@ class Run(Generic[R]):
         self.view.apply(entry)
         if entry.type in (events.RunStarted.type, events.RunPaused.type, events.RunEnded.type):
             self._last = None  # set again when the execution here reports its result
+        elif entry.type == events.LeaseTaken.type:
+            taken = cast(events.LeaseTaken, entry.event)
+            engine = self._runtime.engine
+            elsewhere = engine is None or taken.holder != engine.holder.id
+            self.view.held_by = (taken.label or taken.kind) if elsewhere else ""
         elif entry.type == events.AnswerKept.type:
             self._kept.add(cast(events.AnswerKept, entry.event).prompt)
         elif entry.type == events.PromptOpened.type and cast(events.PromptOpened, entry.event).generation > 1:

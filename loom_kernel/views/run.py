@@ -55,6 +55,8 @@ class RunView:
         asked: ``"stop"`` or ``"cancel"`` while such a request is on its way, else empty.
         children: views of live child runs by their id, filled by whoever follows them; their questions are asked here.
         interrupted: set by whoever knows about leases: the run should be running and nobody runs it.
+        held_by: set by whoever knows which process this is: who executes the run, where that is another one.
+        for_worker: whoever started it left it to a worker.
         started_at, ended_at: seconds since the epoch; ``ended_at`` is None until a terminal event.
         structure: counts up whenever a node or an edge is added.
         revision: ``seq`` of the newest entry.
@@ -86,6 +88,8 @@ class RunView:
         self.order: list[str] = []
         self.asked = ""
         self.interrupted = False
+        self.held_by = ""
+        self.for_worker = False
         self.executions = 0
         self.created_at: float | None = None
         self.started_at: float | None = None
@@ -219,6 +223,7 @@ class RunView:
         self.workflow, self.description, self.definition_version = e.workflow, e.description, e.definition_version
         self.mode, self.key, self.tags, self.notebook = e.mode, e.key, list(e.tags), e.notebook
         self.parent_run_id, self.inputs, self.created_at = e.parent_run_id, e.inputs, at
+        self.for_worker = e.for_worker
 
     def _run_started(self, e: ev.RunStarted, _: str, at: float) -> None:
         # A worker that died said nothing: its stretch ends with its last event.

@@ -321,8 +321,14 @@ def _failure(view: RunView) -> FailureShot | None:
 
 
 def notice(view: RunView) -> str:
-    """The sentence that a run at rest, or one that nobody runs, needs; empty otherwise."""
+    """The sentence that a run needs which rests, which nobody executes or which another process does; else empty."""
+    if view.held_by and not view.at_rest and not view.interrupted:
+        return f"Held by {view.held_by} now; it goes on there."
+    if view.shown_status == "pending" and view.for_worker:
+        return "A worker that has this version of the workflow takes it: loom worker FILE"
     if view.shown_status == "interrupted":
+        if view.for_worker:
+            return "Its worker is gone. The next one goes on from there, or you do: finished steps are kept."
         return "Its kernel is gone. Finished steps are kept; resuming goes on from there."
     if view.status == "paused":
         if view.message:

@@ -119,7 +119,7 @@ def status_words(view: RunView) -> str:
     if asks(view):
         return "waiting for you"
     if status == "pending":
-        return "starting"
+        return "waiting for a worker" if view.for_worker and not view.held_by else "starting"
     if status == "running":
         active = [n for n in list(view.nodes.values()) if n.status in ("running", "waiting", "retrying")]
         return "sleeping" if active and all(n.kind == "sleep" for n in active) else "running"
