@@ -344,10 +344,12 @@ class Run(Generic[R]):
     def _nothing_asked(self) -> str:
         asks = f"{outcome.title(self)} asks nothing now"
         last = next((node for node in reversed(self.view.nodes.values()) if node.kind == "prompt"), None)
-        if last is None or self.view.at_rest:
-            return f"{asks}; name the question to answer it beforehand"
-        who = f" by {last.answered_by}" if last.answered_by else ""
-        return f"{asks}: {last.name!r} was answered{who} already, and the first answer counts"
+        if last is not None:
+            who = f" by {last.answered_by}" if last.answered_by else ""
+            return f"{asks}: {last.name!r} was answered{who} already, and the first answer counts"
+        if self.view.at_rest:
+            return f"{outcome.title(self)} is {self.view.shown_status} and asks nothing"
+        return f"{asks}; name the question to answer it beforehand"
 
     async def _opening(self, name: str) -> list[tuple[Run[Any], PromptView]]:
         for _ in range(20):
