@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from loom_kernel.errors import SettingsError, StorageUnavailableError
+from loom_kernel.errors import SettingsError, StorageConfigError, StorageUnavailableError
 
 Source = Literal["argument", "configure()", "environment", "loom.toml", "default"]
 
@@ -204,7 +204,8 @@ def _check(name: str, value: Any, where: str) -> None:
     if known.kind == "flag" and not isinstance(value, bool):
         raise SettingsError(f"{where}: {name} is true or false, not {value!r}")
     if known.kind != "flag" and not isinstance(value, (str, Path)):
-        raise SettingsError(f"{where}: {name} is a text, not {value!r}")
+        wrong = StorageConfigError if name == "journal" else SettingsError
+        raise wrong(f"{where}: {name} is a text, not {value!r}")
 
 
 def _flag(text: str, where: str) -> bool:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import argparse
 
 from loom_kernel.cli.table import print_json
+from loom_kernel.errors import StorageConfigError
 from loom_kernel.settings import Settings
 
 
 def hub(arguments: argparse.Namespace) -> int:
     """``loom hub status|stop``."""
     from loom_kernel.journal.hub.launch import hub_status, stop_hub
+    from loom_kernel.journal.selection import journal_home
 
-    home = Settings().home().value
+    home = journal_home(Settings())
+    if home is None:
+        raise StorageConfigError("the configured journal has no hub: it is in memory, or an adapter's")
     if arguments.what == "stop":
         stopped = stop_hub(home)
         if arguments.json:

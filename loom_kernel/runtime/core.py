@@ -32,7 +32,6 @@ from loom_kernel.errors import (
     NeedsAnswer,
     RunError,
     SettingsError,
-    StorageConfigError,
     StorageUnavailableError,
     UnknownRunError,
     UnknownWorkflowError,
@@ -46,7 +45,7 @@ from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.loop import LoopThread
 from loom_kernel.runtime.run import Run
 from loom_kernel.runtime.runs import RunList
-from loom_kernel.settings import Settings, ensure_home
+from loom_kernel.settings import Settings
 
 T = TypeVar("T")
 
@@ -164,24 +163,9 @@ class Runtime:
         return await DuckDBRunJournal.open(self._temporary, clock=self.clock)
 
     async def _open_configured(self, holder: Holder) -> RunJournal:
-        setting = self.settings.find("journal")
-        kind = str(setting.value)
-        if kind == "memory":
-            from loom_kernel.journal.memory_store import MemoryRunJournal
+        from loom_kernel.journal.selection import resolve_run_journal
 
-            return MemoryRunJournal(self.clock)
-        if "://" in kind:
-            raise StorageConfigError(
-                f"the journal {kind!r} ({setting.where or setting.source}) is of a kind that is not there yet; "
-                "write duckdb, memory, or the path of a .loom folder or of the file in it"
-            )
-        home: Path = self.settings.home().value
-        if kind != "duckdb":
-            path = Path(kind).expanduser().absolute()
-            home = path.parent if path.suffix == ".duckdb" else path
-        from loom_kernel.journal.hub.client import HubJournal
-
-        return await HubJournal.open(ensure_home(home), holder)
+        return await resolve_run_journal(holder=holder, clock=self.clock, settings=self.settings)
 
     def _capabilities(self) -> dict[str, Any]:
         from loom_kernel.engine.artifacts import of_put
