@@ -25,6 +25,21 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "run_id", "node_id", "prompt", "kind", "message", "opened_at", "answered_at", "answered_by", "answer", "waited_s",
     ),
     "signals": ("global_seq", "run_id", "seq", "kind", "node_id", "name", "value", "posted_by", "created_at"),
+    "artifacts": (
+        "run_id", "name", "revision", "kind", "size_bytes", "sha256", "created_at", "removed_at", "media_type", "source",
+        "node_id", "path", "preview", "global_seq",
+    ),
+    "records": (
+        "id", "flow_name", "stage_name", "data", "kind", "size_bytes", "sha256", "run_id", "node_id", "created_at", "removed_at",
+    ),
+    "chunks": ("run_id", "seq", "namespace", "index", "value", "created_at"),
+    "definitions": ("workflow", "version", "description", "source", "first_seen_at", "last_seen_at", "runs"),
+    "uploads": ("upload_id", "name", "media_type", "size_bytes", "complete", "sha256", "created_at", "completed_at"),
+    "model_calls": (
+        "run_id", "node_id", "attempt", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "started_at",
+        "duration_s", "ok", "error",
+    ),
+    "messages": ("run_id", "node_id", "session_id", "seq", "role", "text", "tool_calls", "created_at"),
 }  # fmt: skip
 """The documented views and their columns."""
 
@@ -90,6 +105,7 @@ with heads as (
     left join started s using (run_id)
     left join ended e using (run_id)
     left join waited w using (run_id)
+    where r.workflow <> ''  -- what the project keeps is a stream, too, and no run
 )
 select run_id, workflow, coalesce(payload->>'definition_version', '') as definition_version, key, tags, notebook, status,
     reason, coalesce(payload::json->'inputs', '{{{{}}}}'::json) as inputs,
@@ -180,6 +196,94 @@ where type in (
 )
 """
 
+_WRITES = """
+select global_seq, created_at, payload->>'run_id' as run_id, payload->>'node_id' as node_id,
+    unnest(from_json(payload::json->'writes', '["json"]')) as write
+from store.events where type = 'storage.committed'
+"""
+
+_REMOVED = """
+select w.global_seq, w.write->>'id' as id, min(r.created_at) as removed_at
+from writes w join writes r on r.write->>'id' = w.write->>'id' and r.global_seq > w.global_seq and r.write->>'op' = '{op}'
+group by all
+"""
+
+_ARTIFACTS = f"""
+create or replace view artifacts as
+with writes as ({_WRITES}), removed as ({_REMOVED.format(op="remove_artifact")})
+select run_id, payload->>'name' as name, (payload->>'revision')::bigint as revision, payload->>'kind' as kind,
+    coalesce((payload->>'size_bytes')::bigint, 0) as size_bytes, coalesce(payload->>'sha256', '') as sha256,
+    make_timestamptz(created_at) as created_at, null::timestamptz as removed_at,
+    coalesce(payload->>'media_type', '') as media_type, payload->>'source' as source, node_id,
+    coalesce(payload::json->'path', '[]'::json) as path, coalesce(payload::json->'preview', '[]'::json) as preview, global_seq
+from store.events where type = 'artifact.kept'
+union all by name
+select w.run_id, concat(w.write->>'flow', '/', w.write->>'stage') as name, (w.write->>'revision')::bigint as revision,
+    w.write->>'kind' as kind, coalesce((w.write->>'size_bytes')::bigint, 0) as size_bytes,
+    coalesce(w.write->>'sha256', '') as sha256, make_timestamptz(w.created_at) as created_at,
+    make_timestamptz(r.removed_at) as removed_at, coalesce(w.write->>'media_type', '') as media_type, 'storage' as source,
+    nullif(w.node_id, '') as node_id, '[]'::json as path, '[]'::json as preview, w.global_seq
+from writes w left join removed r on r.global_seq = w.global_seq and r.id = w.write->>'id'
+where w.write->>'op' in ('create_artifact', 'replace_artifact')
+"""
+
+_RECORDS = f"""
+create or replace view records as
+with writes as ({_WRITES}), removed as ({_REMOVED.format(op="remove_record")})
+select w.write->>'id' as id, w.write->>'flow' as flow_name, w.write->>'stage' as stage_name,
+    coalesce(w.write->'data', 'null'::json) as data, w.write->>'kind' as kind,
+    coalesce((w.write->>'size_bytes')::bigint, 0) as size_bytes, coalesce(w.write->>'sha256', '') as sha256,
+    w.run_id, nullif(w.node_id, '') as node_id, make_timestamptz(w.created_at) as created_at,
+    make_timestamptz(r.removed_at) as removed_at
+from writes w left join removed r on r.global_seq = w.global_seq and r.id = w.write->>'id'
+where w.write->>'op' = 'append_record'
+"""
+
+_CHUNKS = """
+create or replace view chunks as
+select run_id, seq, coalesce(payload->>'namespace', '') as namespace, coalesce((payload->>'index')::integer, 0) as index,
+    coalesce(payload::json->'value', 'null'::json) as value, make_timestamptz(created_at) as created_at
+from store.events where type = 'output.reported'
+"""
+
+_DEFINITIONS = """
+create or replace view definitions as
+with seen as (
+    select run_id, workflow, payload->>'definition_version' as version, created_at, payload as header
+    from store.run_headers where workflow <> ''
+    union all
+    select s.run_id, r.workflow, s.payload->>'definition_version', s.created_at, null
+    from store.events s join store.run_headers r using (run_id)
+    where s.type = 'run.started'
+)
+select workflow, version, coalesce(arg_max(header->>'description', created_at), '') as description,
+    arg_max(header->>'source', created_at) as source, make_timestamptz(min(created_at)) as first_seen_at,
+    make_timestamptz(max(created_at)) as last_seen_at, count(distinct run_id) as runs
+from seen where version <> '' group by workflow, version
+"""
+
+_UPLOADS = """
+create or replace view uploads as
+select null::varchar as upload_id, null::varchar as name, null::varchar as media_type, null::bigint as size_bytes,
+    null::boolean as complete, null::varchar as sha256, null::timestamptz as created_at, null::timestamptz as completed_at
+where false
+"""
+
+_MODEL_CALLS = """
+create or replace view model_calls as
+select null::varchar as run_id, null::varchar as node_id, null::integer as attempt, null::varchar as model,
+    null::bigint as input_tokens, null::bigint as output_tokens, null::bigint as cached_tokens, null::double as cost_usd,
+    null::timestamptz as started_at, null::double as duration_s, null::boolean as ok, null::varchar as error
+where false
+"""
+
+_MESSAGES = """
+create or replace view messages as
+select null::varchar as run_id, null::varchar as node_id, null::varchar as session_id, null::integer as seq,
+    null::varchar as role, null::varchar as text, null::json as tool_calls, null::timestamptz as created_at
+where false
+"""
+
 _FINISHED = "('completed', 'skipped', 'cancelled', 'blocked', 'failed', 'killed')"
 
 STATEMENTS: tuple[str, ...] = (
@@ -189,6 +293,13 @@ STATEMENTS: tuple[str, ...] = (
     _NODES,
     _ATTEMPTS,
     _SIGNALS,
+    _ARTIFACTS,
+    _RECORDS,
+    _CHUNKS,
+    _DEFINITIONS,
+    _UPLOADS,
+    _MODEL_CALLS,
+    _MESSAGES,
 )
 """Makes the views, whatever was there before."""
 

@@ -109,7 +109,7 @@ def test_an_order_is_kept() -> None:
     [
         (
             "from nope",
-            "there is no table 'nope'. Tables: runs, nodes, attempts, events, prompts, signals; frames here: df",
+            "model_calls, messages; frames here: df",
         ),
         ("from runs, nope", "there is no table 'nope'"),
         ("drop table df", "only SELECT"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def test_a_view_has_its_documented_columns(view: str) -> None:
             assert kind == "TIMESTAMP WITH TIME ZONE", name
         elif name.endswith("_s") or name == "cost_usd":
             assert kind == "DOUBLE", name
-        elif name in ("payload", "inputs", "result", "answer", "value"):
+        elif name in ("payload", "inputs", "result", "answer", "value", "data", "path", "preview", "tool_calls"):
             assert kind == "JSON", name
     assert relation.fetchall() == []
 
@@ -181,3 +181,97 @@ def test_durations_of_steps_are_one_question() -> None:
         "where workflow = 'digest' and kind = 'step' group by name order by seconds desc",
     )
     assert rows == [("fetch", 1, 1.5), ("lost", 1, 0.25)]
+
+
+KEPT = [
+    *history(
+        (0, None, events.RunCreated(workflow="plot", definition_version="v1", source="old", description="Draws")),
+        (1, None, events.RunStarted(worker="h", definition_version="v1")),
+        (2, None, events.OutputReported(value=Raw(b'"a line"'))),
+        (3, None, events.OutputReported(namespace="rows", index=4, value=Raw(b'{"n":1}'))),
+        (
+            4,
+            "put:cleaned:#1",
+            events.ArtifactKept(
+                name="cleaned", revision=2, kind="table", source="put", size_bytes=9, sha256="ab", media_type="p"
+            ),
+        ),
+        (9, None, events.RunStarted(worker="h", resumed=True, definition_version="v2")),
+        run_id="plot",
+    ),
+    *[
+        JournalEntry(100 + n, "storage", n, f"c{n}", event.type, None, events.encode(event), (START + n) * 1_000_000)
+        for n, event in enumerate(
+            [
+                events.RunCreated(workflow="", mode="storage", parent_run_id="storage"),
+                events.StorageCommitted(
+                    number=1,
+                    token="t1",
+                    run_id="plot",
+                    writes=[
+                        events.StorageWrite(
+                            op="create_artifact", id="a", flow="f", stage="s", revision=1, data=Raw(b"1"), kind="json"
+                        ),
+                        events.StorageWrite(op="append_record", id="r", flow="f", stage="log", data=Raw(b'{"n":1}')),
+                    ],
+                ),
+                events.StorageCommitted(
+                    number=2,
+                    token="t2",
+                    run_id="plot",
+                    writes=[
+                        events.StorageWrite(op="remove_artifact", id="a"),
+                        events.StorageWrite(op="remove_record", id="r"),
+                        events.StorageWrite(
+                            op="create_artifact", id="b", flow="f", stage="s", revision=2, data=Raw(b"2"), kind="json"
+                        ),
+                    ],
+                ),
+            ],
+            1,
+        )
+    ],
+]
+
+
+def test_what_is_kept_is_found_by_name() -> None:
+    """Artifacts of runs and of the storage stand in one view, records in another; what was removed says when."""
+    rows = ask(
+        KEPT,
+        "select run_id, name, revision, kind, source, size_bytes, removed_at is not null from artifacts order by global_seq",
+    )
+    assert rows == [
+        ("plot", "cleaned", 2, "table", "put", 9, False),
+        ("plot", "f/s", 1, "json", "storage", 0, True),
+        ("plot", "f/s", 2, "json", "storage", 0, False),
+    ]
+    assert ask(KEPT, "select id, stage_name, data->>'n', run_id, removed_at - created_at from records") == [
+        ("r", "log", "1", "plot", timedelta(seconds=1))
+    ]
+
+
+def test_the_stream_of_the_storage_is_no_run() -> None:
+    """It has events, and no row among the runs and definitions."""
+    assert ask(KEPT, "select run_id from runs") == [("plot",)]
+    assert ask(KEPT, "select count(*) from events where run_id = 'storage'") == [(3,)]
+    assert ask(KEPT, "select count(*) from definitions where workflow = ''") == [(0,)]
+
+
+def test_chunks_are_what_bodies_reported() -> None:
+    """One row a reported value, with its namespace and index."""
+    assert ask(KEPT, "select namespace, index, value::varchar from chunks order by seq") == [
+        ("", 0, '"a line"'),
+        ("rows", 4, '{"n":1}'),
+    ]
+
+
+def test_definitions_are_the_versions_that_ran() -> None:
+    """A version that only resumed a run is one, too; its source is not known from that."""
+    rows = ask(
+        KEPT,
+        "select workflow, version, description, source, runs, last_seen_at - first_seen_at from definitions order by version",
+    )
+    assert rows == [
+        ("plot", "v1", "Draws", "old", 1, timedelta(seconds=1)),
+        ("plot", "v2", "", None, 1, timedelta(0)),
+    ]
