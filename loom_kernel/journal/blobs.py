@@ -31,7 +31,8 @@ def write_blobs(folder: Path, blobs: Sequence[tuple[str, bytes]]) -> None:
     """
     for sha256, data in blobs:
         path = blob_path(folder, sha256)
-        if path.exists():
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(path)  # it is wanted again: too young to be swept up
             continue
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=".")

@@ -5,17 +5,19 @@ A segment is ``<first global_seq, 20 digits>.log``. It holds records, one a chan
     length u32 · crc32 u32 · last global_seq u64 · payload
 
 little-endian; the checksum covers everything after itself; ``payload`` is msgpack. The first record of a segment is its
-header ``["loom-log", format, first global_seq]``. Length 0 ends a segment, so that one may be filled with zeros ahead
-of its use. Whatever follows the last good record of the newest segment is a write that was never acknowledged: cut.
-A segment goes when every entry in it is committed in DuckDB.
+header ``["loom-log", format, first global_seq]``. Length 0 ends a segment. Whatever follows the last good record of the
+newest segment is a write that was never acknowledged: cut. A segment goes when every entry in it is committed in DuckDB.
+
+Segments are filled with zeros ahead of their use: syncing a write that changes no file's size costs the disk less.
+A thread of its own makes the next one (``next.zeros``); until it is there, and where there is no room for it, a segment
+grows as it is written. Entries are numbered without a gap, so a segment must reach the first number of the next.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,20 +26,18 @@ import msgspec
 
 from loom_kernel.errors import StorageUnavailableError
 from loom_kernel.journal.abc import JournalEntry
+from loom_kernel.journal.files import DISK, Disk
+from loom_kernel.journal.room import FULL
 
 FORMAT = 1
 SEGMENT_BYTES = 16 << 20
-MAX_RECORD_BYTES = 64 << 20
+NEXT = "next.zeros"
 
 _FRAME = struct.Struct("<IIQ")
 _CHECKED_FROM = 8  # the checksum covers the frame from here
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[JournalEntry]).decode
 _decode_header = msgspec.msgpack.Decoder(tuple[str, int, int]).decode
-_sync = getattr(os, "fdatasync", os.fsync)
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a full disk: a state that passes, not a broken log."""
 
 
 class LogBrokenError(Exception):
@@ -59,18 +59,25 @@ class CommitLog:
 
     Args:
         folder: where the segments lie; made when missing.
+        disk: what they lie on.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, disk: Disk = DISK) -> None:
+        self._folder, self._disk = folder, disk
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._fd: int | None = None
         self._end = 0
+        self._filled = False  # the segment was filled with zeros ahead
         self._segments = sorted(int(path.stem) for path in folder.glob("*.log") if path.stem.isdigit())
+        self._next_ready = False
+        self._filler: threading.Thread | None = None
+        self._ahead = False  # whether segments are to be made ahead
         self.cut = 0  # bytes that the last scan cut off
 
     def _path(self, first: int) -> Path:
         return self._folder / f"{first:020d}.log"
+
+    # ------------------------------------------------------------ reading back
 
     def changes(self, after: int) -> Iterator[list[JournalEntry]]:
         """The changes that end after ``after``, in order; cuts a torn tail and gets ready to write.
@@ -78,16 +85,15 @@ class CommitLog:
         Raises:
             StorageUnavailableError: a segment is damaged in its middle, or of a newer format.
         """
-        for i, first in enumerate(self._segments):
-            newest = i == len(self._segments) - 1
-            if not newest and self._segments[i + 1] - 1 <= after:
-                continue  # all of it is applied
-            yield from self._scan(first, after, newest)
+        for i, first in enumerate(list(self._segments)):
+            until = self._segments[i + 1] if i + 1 < len(self._segments) else None
+            if until is None or until - 1 > after:  # else all of it is applied
+                yield from self._scan(first, after, until)
 
-    def _scan(self, first: int, after: int, newest: bool) -> Iterator[list[JournalEntry]]:
+    def _scan(self, first: int, after: int, until: int | None) -> Iterator[list[JournalEntry]]:
         path = self._path(first)
         data = path.read_bytes()
-        view, at, good = memoryview(data), 0, 0
+        view, at, reached = memoryview(data), 0, first - 1
         while at + _FRAME.size <= len(data):
             length, crc, last = _FRAME.unpack_from(data, at)
             end = at + _FRAME.size + length
@@ -96,32 +102,36 @@ class CommitLog:
             payload = view[at + _FRAME.size : end]
             if at == 0:
                 self._check_header(path, first, payload)
-            elif last > after:
-                yield _decode(payload)
-            at = good = end
-        rest = len(data) - good
-        if not newest:
-            if rest and any(view[good:]):
+            elif until is not None and last >= until:
+                break  # refused by the disk after all, and written again to the next segment
+            else:
+                reached = last
+                if last > after:
+                    yield _decode(payload)
+            at = end
+        if until is not None:
+            if reached != until - 1:
                 raise StorageUnavailableError(
-                    f"the journal's log {path} is damaged at byte {good}, in the middle of what was acknowledged. "
+                    f"the journal's log {path} is damaged at byte {at}, in the middle of what was acknowledged. "
                     "Restore the folder from a copy, or move this file away to go on without what it held.",
                     str(path),
                 )
-            return
-        if good == 0:  # not even its header: the process died while making it
-            path.unlink()
+        elif at == 0:  # not even its header: the process died while making it
+            self._disk.unlink(path)
             self._segments.remove(first)
+            self.cut = len(data) - data.count(0)
+        else:
+            self._go_on(path, data, at)
+
+    def _go_on(self, path: Path, data: bytes, end: int) -> None:
+        """Write behind ``end`` from now on. What was torn there must go: it could pass for a record later."""
+        rest = len(data) - end
+        self._filled = rest > 0 and data.count(0, end) == rest
+        self._fd, self._end = self._disk.open(path), end
+        if rest and not self._filled:
             self.cut = rest
-            return
-        if rest:
-            self.cut = len(data) - good
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                os.ftruncate(fd, good)
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-        self._fd, self._end = os.open(path, os.O_RDWR | os.O_CLOEXEC), good
+            self._disk.truncate(self._fd, end)
+            self._disk.sync(self._fd)
 
     def _check_header(self, path: Path, first: int, payload: memoryview) -> None:
         magic, format, named = _decode_header(payload)
@@ -134,28 +144,32 @@ class CommitLog:
                 str(path),
             )
 
+    # ------------------------------------------------------------ writing
+
     def write(self, buffers: Sequence[bytes], first: int) -> None:
         """Append the records and make them durable with one sync; ``first`` is their first ``global_seq``.
 
         Raises:
             OSError: nothing was kept; the log can be written again (a full disk).
-            LogBrokenError: the sync failed.
+            LogBrokenError: the disk cannot be trusted any more.
         """
-        if self._fd is None or self._end >= SEGMENT_BYTES:
+        header = b""
+        if self._fd is None or self._end >= SEGMENT_BYTES or (self._next_ready and not self._filled):
             self._new_segment(first)
+            header = _framed(first, _encode(("loom-log", FORMAT, first)))
         assert self._fd is not None
-        data = memoryview(b"".join(buffers) if len(buffers) > 1 else buffers[0])
+        data = memoryview(header + b"".join(buffers) if header or len(buffers) > 1 else buffers[0])
         at = self._end
         try:
             while data:
-                written = os.pwrite(self._fd, data, at)
+                written = self._disk.write(self._fd, data, at)
                 at += written
                 data = data[written:]
         except OSError:
             self._undo()
             raise
         try:
-            _sync(self._fd)
+            self._disk.sync(self._fd)
         except OSError as error:
             if error.errno in FULL:
                 self._undo()
@@ -165,50 +179,84 @@ class CommitLog:
         self._end = at
 
     def _undo(self) -> None:
-        with contextlib.suppress(OSError):
-            os.ftruncate(self._fd, self._end)  # type: ignore[arg-type]
+        """Take back what was written behind the end; a segment without a header goes as a whole."""
+        assert self._fd is not None
+        self._filled = False
+        try:
+            self._disk.truncate(self._fd, self._end)
+        except OSError as error:
+            raise LogBrokenError(f"{self._folder}: {error.strerror or error}") from error
+        if self._end == 0:
+            self._disk.close(self._fd)
+            self._fd = None
+            with contextlib.suppress(OSError):
+                self._disk.unlink(self._path(self._segments.pop()))
 
     def _new_segment(self, first: int) -> None:
-        path = self._path(first)
-        header = _framed(first, _encode(("loom-log", FORMAT, first)))
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        path, filled = self._path(first), self._next_ready
+        if filled:
+            self._next_ready = False
+            self._disk.rename(self._folder / NEXT, path)
+            fd = self._disk.open(path)
+        else:
+            fd = self._disk.open(path, create=True)
         try:
-            os.pwrite(fd, header, 0)
-            os.fsync(fd)
-            _sync_folder(self._folder)
+            self._disk.sync_folder(self._folder)  # its header comes with the first records
         except OSError:
-            os.close(fd)
+            self._disk.close(fd)
             with contextlib.suppress(OSError):
-                path.unlink()
+                self._disk.unlink(path)
             raise
         if self._fd is not None:
-            os.close(self._fd)
-        self._fd, self._end = fd, len(header)
+            self._disk.close(self._fd)
+        self._fd, self._end, self._filled = fd, 0, filled
         if first not in self._segments:
             self._segments.append(first)
+        if self._ahead:
+            self.fill_ahead()
+
+    # ------------------------------------------------------------ segments come and go
+
+    def fill_ahead(self) -> None:
+        """Have the next segment ready, from now on; made by a thread of its own."""
+        self._ahead = True
+        if not self._next_ready and (self._filler is None or not self._filler.is_alive()):
+            self._filler = threading.Thread(target=self._fill, name="loom-zeros", daemon=True)
+            self._filler.start()
+
+    def _fill(self) -> None:
+        path = self._folder / NEXT
+        with contextlib.suppress(OSError):  # no room: segments grow then, and the writer tells of a full disk
+            if not path.exists() or path.stat().st_size != SEGMENT_BYTES:
+                part = path.with_suffix(".part")
+                self._disk.fill(part, SEGMENT_BYTES)
+                self._disk.rename(part, path)
+            self._next_ready = self._ahead
+
+    def drop_ahead(self) -> None:
+        """Make none ahead until asked again, and give back the room of the one that was; the disk is full."""
+        self._ahead = self._next_ready = False
+        with contextlib.suppress(OSError):
+            self._disk.unlink(self._folder / NEXT)
 
     def drop_applied(self, applied: int) -> None:
         """Delete the segments, but for the newest, whose entries are all committed elsewhere."""
         while len(self._segments) > 1 and self._segments[1] - 1 <= applied:
             with contextlib.suppress(OSError):
-                self._path(self._segments[0]).unlink(missing_ok=True)
+                self._disk.unlink(self._path(self._segments[0]))
             self._segments.pop(0)
 
     def close(self, *, everything_applied: bool = False) -> None:
         """Idempotent. With nothing left to replay, the segments go too, so that the next start has nothing to read."""
+        self._ahead = False
+        if self._filler is not None:
+            self._filler.join()
         if self._fd is not None:
-            os.close(self._fd)
+            self._disk.close(self._fd)
             self._fd = None
         if everything_applied:
             for first in self._segments:
                 with contextlib.suppress(OSError):
-                    self._path(first).unlink(missing_ok=True)
+                    self._disk.unlink(self._path(first))
             self._segments = []
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            self.drop_ahead()

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import tempfile
 import time
 from dataclasses import dataclass
@@ -19,11 +20,20 @@ from loom_kernel.journal import migrations
 from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.journal.commit_log import CommitLog
 from loom_kernel.journal.core import DELETED, RunHead
+from loom_kernel.journal.intake import Intake
+from loom_kernel.journal.room import RESERVE_BYTES, Reserve, free_bytes, is_full
 from loom_kernel.journal.statement import explained, the_select
 from loom_kernel.journal.tables import Tables
 
 FILE = "loom.duckdb"
 LOCK = "journal.lock"
+RESERVE = "reserve.zeros"
+
+CHECKPOINT_BYTES = 64 << 20
+"""Of DuckDB's own log, after which it is written back to the file."""
+
+QUIET_CHECKPOINT_BYTES = 1 << 20
+"""The same in a quiet moment."""
 
 
 @dataclass
@@ -36,16 +46,23 @@ class Opened:
     log: CommitLog
     lock: int
     position: int
-    heads: list[RunHead]  # of the runs that are not over
-    run_ids: set[str]  # all there are in the file
-    tail: list[JournalEntry]  # what the log has beyond the file
+    heads: list[RunHead]  # of the runs that do not rest
+    runs: int  # how many there are in the file
+    tail: list[list[JournalEntry]]  # what the log has beyond the file, a change an item
+    reserve: Reserve
 
     def close(self, *, everything_applied: bool) -> None:
-        """Let go of the folder."""
-        self.tables.close()
+        """Let go of the folder. Without anything to replay, all that was made ahead goes."""
         with contextlib.suppress(duckdb.Error):
-            self.connection.close()  # checkpoints too
+            self.tables.move_resting()
+        with contextlib.suppress(duckdb.Error):
+            self.tables.close()
+            checkpoint(self.connection, self.folder, 1)
+        with contextlib.suppress(duckdb.Error):
+            self.connection.close()
         self.log.close(everything_applied=everything_applied)
+        if everything_applied:
+            self.reserve.give_up()
         os.close(self.lock)
 
 
@@ -56,38 +73,98 @@ def open_folder(folder: Path) -> Opened:
         StorageUnavailableError: with a sentence that says why and what to do.
     """
     folder = folder.absolute()
-    lock: int | None = None
-    connection: Any = None
     try:
+        return _open(folder)
+    except (StorageUnavailableError, OSError, duckdb.Error) as error:
+        reserve = Reserve(folder / RESERVE)
+        if is_full(error) and reserve.there:
+            reserve.give_up()  # what is there can be read and applied with its room
+            return open_folder(folder)
+        if isinstance(error, StorageUnavailableError):
+            raise
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
+        cure = "Free some space there" if is_full(error) else "Make the folder writable"
+        raise StorageUnavailableError(
+            f"cannot open the journal in {folder}: {why}. {cure}, or choose another one with LOOM_HOME.", str(folder)
+        ) from error
+
+
+def _open(folder: Path) -> Opened:
+    with contextlib.ExitStack() as undo:
         _make(folder)
         lock = _lock(folder)
+        undo.callback(os.close, lock)
         connection = _connect(folder)
+        undo.callback(lambda: connection.close())
+        if 0 < (number := migrations.found(connection)) < migrations.SCHEMA:
+            connection = _backed_up(connection, folder, number)
         migrations.migrate(connection, str(folder / FILE))
         _lock_down(connection, folder)
-        tables = Tables(connection)
-        heads, run_ids = tables.unfinished(), tables.run_ids()
+
+        def settle(quiet: bool) -> None:
+            checkpoint(connection, folder, QUIET_CHECKPOINT_BYTES if quiet else CHECKPOINT_BYTES)
+
+        tables = Tables(connection, Intake(folder), settle)
+        heads = tables.unfinished()
         log = CommitLog(folder / "log")
         tail = [
-            entry for change in log.changes(tables.position) for entry in change if entry.global_seq > tables.position
+            change if change[0].global_seq > tables.position else [e for e in change if e.global_seq > tables.position]
+            for change in log.changes(tables.position)
         ]
-        known = {head.run_id for head in heads}
-        woken = {entry.run_id for entry in tail if entry.run_id in run_ids} - known
+        woken = {entry.run_id for change in tail for entry in change} - {head.run_id for head in heads}
         if woken:
             heads += tables.heads(sorted(woken))
-        return Opened(folder, connection, tables, log, lock, tables.position, heads, run_ids, tail)
-    except BaseException as error:
-        if connection is not None:
-            with contextlib.suppress(Exception):
-                connection.close()
-        if lock is not None:
-            os.close(lock)
-        if isinstance(error, OSError):
-            raise StorageUnavailableError(
-                f"cannot open the journal in {folder}: {error.strerror or error}. Make the folder writable, or choose "
-                "another one with LOOM_HOME.",
-                str(folder),
-            ) from error
-        raise
+        opened = Opened(
+            folder, connection, tables, log, lock, tables.position, heads, tables.count_runs(), tail,
+            Reserve(folder / RESERVE),
+        )  # fmt: skip
+        undo.pop_all()
+        return opened
+
+
+def checkpoint(connection: Any, folder: Path, least: int) -> bool:
+    """Write DuckDB's log back to its file if it is longer than ``least`` bytes; whether that was done.
+
+    Open readers do not stop it. Not without room to spare: a checkpoint that finds the disk full ruins the connection.
+    """
+    try:
+        size = (folder / (FILE + ".wal")).stat().st_size
+    except OSError:
+        return False
+    if size < least or free_bytes(folder) < 2 * size + RESERVE_BYTES:
+        return False
+    cursor = connection.cursor()
+    try:
+        cursor.execute("checkpoint")
+    finally:
+        cursor.close()
+    return True
+
+
+def is_fatal(error: BaseException | None) -> bool:
+    """Whether DuckDB says that nothing works any more until the file is opened anew."""
+    return isinstance(error, duckdb.FatalException)
+
+
+def _backed_up(connection: Any, folder: Path, number: int) -> Any:
+    """Keep a copy of the file as it is, before its schema changes; the new connection."""
+    path = folder / FILE
+    copy, part = folder / f"{FILE}.schema{number}", folder / f"{FILE}.part"
+    connection.execute("checkpoint")
+    connection.close()
+    try:
+        shutil.copyfile(path, part)
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(part, copy)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise StorageUnavailableError(
+            f"{path} is of an older version and is copied before it is brought up to date, which failed "
+            f"({error.strerror}). It needs {path.stat().st_size >> 20} MB of free space; nothing was changed.",
+            str(path),
+        ) from error
+    return _connect(folder)
 
 
 def _make(folder: Path) -> None:
@@ -97,7 +174,7 @@ def _make(folder: Path) -> None:
             file.write("*\n")
     scratch = folder / "tmp"
     scratch.mkdir(mode=0o700, exist_ok=True)
-    for path in scratch.glob("*.parquet"):
+    for path in scratch.glob("[qr]*-*"):
         if _left_behind(path):
             path.unlink(missing_ok=True)
     (folder / "blobs").mkdir(mode=0o700, exist_ok=True)
@@ -142,12 +219,14 @@ def _connect(folder: Path) -> Any:
         "memory_limit": "1GB",
         "temp_directory": str(folder / "tmp" / "spill"),
         "max_temp_directory_size": "4GB",
-        "checkpoint_threshold": "64MB",
+        "checkpoint_threshold": "1TB",  # they are asked for: see checkpoint()
         "autoinstall_known_extensions": "false",
         "python_enable_replacements": "false",  # our own variables are nobody's tables
     }
     try:
-        return duckdb.connect(str(path), config=config)
+        connection = duckdb.connect(str(path), config=config)
+        connection.execute("pragma disable_checkpoint_on_shutdown")
+        return connection
     except duckdb.Error as error:
         text = str(error).splitlines()[0]
         if isinstance(error, duckdb.IOException) and "lock" in text.lower():

@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, Literal, TypeVar
 
 from loom_kernel import events
 from loom_kernel.clock import Clock, SystemClock
-from loom_kernel.errors import LoomError, SqlError, StorageUnavailableError, UnknownRunError
+from loom_kernel.errors import LoomError, StorageUnavailableError, UnknownRunError
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import HolderId, RunId
 from loom_kernel.journal import database
@@ -44,6 +43,7 @@ from loom_kernel.journal.claims import Claims
 from loom_kernel.journal.commit_log import LogBrokenError
 from loom_kernel.journal.core import (
     AT_REST,
+    DELETED,
     GRACE_S,
     Change,
     JournalCore,
@@ -54,7 +54,10 @@ from loom_kernel.journal.core import (
     prepare_post,
 )
 from loom_kernel.journal.feed import Feed, notice_of
+from loom_kernel.journal.keeping import GcReport, chunks, spent
 from loom_kernel.journal.liveness import Probe
+from loom_kernel.journal.queries import QueryRunner
+from loom_kernel.journal.room import RESERVE_BYTES, is_full
 from loom_kernel.journal.tail import Tail
 from loom_kernel.journal.writer import CommitWriter, Write
 
@@ -63,8 +66,11 @@ T = TypeVar("T")
 PAGE = 500
 """Entries that ``read`` loads at a time."""
 
-QUERIES = 2
-"""SQL queries that run at once; more wait."""
+HEAL_S = 0.5
+"""How often a full disk is asked for room again."""
+
+BLOB_GRACE_S = 3_600.0
+"""A blob that nothing refers to stays for this long: somebody may be about to name it."""
 
 Done = Callable[["list[AppendOutcome] | Exception"], None]
 
@@ -80,13 +86,14 @@ class DuckDBRunJournal(RunJournal):
         self._tables = opened.tables
         self._core = JournalCore(clock, Probe())
         self._tail = Tail()
-        self._unloaded = opened.run_ids  # runs that rest in the file; the others' heads are in the core
+        self._resting: set[str] | None = None  # ids in the file whose heads are not in the core; None: not read yet
+        self._runs = opened.runs
         self._feed = Feed(self._load_notices)
         self._claims = Claims(self._core, self._take, lambda got: self.release(got.lease))
         self._readers = ThreadPoolExecutor(3, thread_name_prefix="loom-read")
-        self._sql_slots = asyncio.Semaphore(QUERIES)
-        self._sql_cursors: set[Any] = set()
-        self._numbers = itertools.count(1)
+        self._queries = QueryRunner(
+            database.select_to_parquet, opened.connection.cursor, opened.folder / "tmp", self._clock
+        )
         self._deferred: dict[str, list[tuple[Lease, Sequence[Prepared], int | None, Done, Exception | None]]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -94,23 +101,31 @@ class DuckDBRunJournal(RunJournal):
         self._busy: contextlib.AbstractContextManager[None] | None = None
         self._trouble: Exception | None = None
         self._broken: Exception | None = None
+        self._full = False  # the disk is; nothing is written until there is room again
+        self._reserved = False  # whether what is made ahead was asked for
         self._closed = False
         self.observe_read: Callable[[int], None] | None = None
         """Called with the size of each page that ``read`` loads; for the conformance suite."""
         self.on_fatal: Callable[[Exception], None] | None = None
-        """Called, on the commit thread, when the disk cannot be trusted any more: the process should end at once."""
+        """Called, on a thread of the store, when the disk cannot be trusted any more, or that thread died: the process
+        should end at once."""
         self._replay(opened)
-        self._applier = Applier(self._tables, applied=self._applied_there, troubled=self._troubled_there)
+        self._applier = Applier(
+            self._tables, applied=self._applied_there, troubled=self._troubled_there, died=self._broken_there
+        )
         self._writer = CommitWriter(
             opened.log,
             self._loop,
             durable=self._durable_there,
             committed=self._committed,
             failed=self._failed,
+            full=self._refused_there,
             broken=self._broken_there,
         )
-        if opened.tail:
-            self._applier.put(opened.tail)
+        for change in opened.tail:
+            self._applier.put(change)
+        opened.tail = []
+        self._ids_read: asyncio.Task[None] = self._loop.create_task(self._read_ids())
 
     @classmethod
     async def open(cls, folder: Path | str, clock: Clock | None = None) -> DuckDBRunJournal:
@@ -129,22 +144,56 @@ class DuckDBRunJournal(RunJournal):
         for head in opened.heads:
             head.renewed = now
             self._core.heads[head.run_id] = head
-            self._unloaded.discard(head.run_id)
-        for entry in opened.tail:
-            self._core.replay(entry)
-            self._tail.add(entry)
-            self._unloaded.discard(entry.run_id)
+        for change in opened.tail:
+            for entry in change:
+                self._core.replay(entry)
+                self._tail.add(entry)
         for head in self._core.heads.values():
             if head.holder is not None and head.holder.pid == os.getpid():
                 self._core.holder_gone(head.holder.id)  # an earlier journal of this very process
         self._acked = self._durable = self._feed.last = self._core.global_seq
         self._applied = opened.position
 
+    async def _read_ids(self) -> None:
+        """So that a new run is known to be new without asking the file. Opening does not wait for it."""
+        try:
+            ids = await self._in_reader(self._tables.run_ids)
+        except Exception:
+            ids = None
+        if ids is not None:
+            ids -= self._core.heads.keys()
+            self._resting = ids
+
+    async def _meet(self, run_id: str) -> None:
+        """Have the run's head in the core, if there is or was such a run."""
+        if run_id in self._core.heads:
+            return
+        if self._resting is None:
+            await self._ids_read
+        if self._resting is None or run_id in self._resting:
+            found = await self._in_reader(self._tables.heads, [run_id])
+            if found and run_id not in self._core.heads:
+                self._core.heads[run_id] = found[0]
+                if self._resting is not None:
+                    self._resting.discard(run_id)
+
+    def _evict(self, run_id: str) -> None:
+        """Forget what is known of a run that rests in the file; of one that only pauses, its keys."""
+        head = self._core.heads.get(run_id)
+        if head is None or head.holder is not None or self._tail.has(run_id) or self._tail.floor(run_id):
+            return
+        if self._resting is not None and (head.status in events.TERMINAL or not head.exists):
+            del self._core.heads[run_id]
+            self._resting.add(run_id)
+        elif head.status in AT_REST:
+            head.keys = None
+
     # ------------------------------------------------------------ runs
 
     async def create_run(self, run_id: RunId, created: RunCreated) -> Literal["created", "exists"]:
+        await self._meet(run_id)
         self._check()
-        change = None if run_id in self._unloaded else self._core.create(run_id, events.encode(created))
+        change = self._core.create(run_id, events.encode(created))
         if change is None:
             await self._commit([])  # it may have been made a moment ago: answer in order
             return "exists"
@@ -152,8 +201,9 @@ class DuckDBRunJournal(RunJournal):
         return "created"
 
     async def start_run(self, run_id: RunId, created: RunCreated, holder: Holder) -> LeaseAcquired | LeaseHeld:
+        await self._meet(run_id)
         self._check()
-        change = None if run_id in self._unloaded else self._core.create(run_id, events.encode(created))
+        change = self._core.create(run_id, events.encode(created))
         if change is None:
             return await self.acquire(run_id, holder)
         taken = self._core.acquire(run_id, holder)
@@ -164,10 +214,11 @@ class DuckDBRunJournal(RunJournal):
 
     async def get_run(self, run_id: RunId) -> RunSummary | None:
         self._check(reading=True)
-        try:
-            return self._core.summary(await self._head(run_id))
-        except UnknownRunError:
-            return None
+        head = self._core.heads.get(run_id)
+        if head is None:  # looked at, it need not stay here
+            found = await self._in_reader(self._tables.heads, [run_id])
+            head = self._core.heads.get(run_id) or (found[0] if found else None)
+        return None if head is None or not head.exists else self._core.summary(head)
 
     async def list_runs(
         self,
@@ -185,39 +236,31 @@ class DuckDBRunJournal(RunJournal):
         wanted = RunFilter(
             workflow=workflow, status=statuses, key=key, notebook=notebook, tag=tag, roots_only=roots_only
         )
+        known = dict(self._core.heads)
         at_rest: list[RunHead] = []
-        if self._unloaded and (statuses is None or statuses & events.TERMINAL):
-            leave_out = list(self._core.heads)
-            at_rest = await self._in_reader(self._tables.find_runs, wanted, leave_out, limit)
-        live = [head for head in self._core.heads.values() if head.exists]
-        loaded = {head.run_id for head in live}
+        if statuses is None or statuses & events.TERMINAL:
+            at_rest = await self._in_reader(self._tables.find_runs, wanted, list(known), limit)
+        # What was evicted meanwhile is in neither: hence what was known before.
         heads = sorted(
-            [*live, *(head for head in at_rest if head.run_id not in loaded)], key=lambda head: -head.created_seq
+            ({head.run_id: head for head in at_rest} | known | self._core.heads).values(),
+            key=lambda head: -head.created_seq,
         )
+        heads = [head for head in heads if head.exists]
         runs = (self._core.summary(head) for head in heads)
         return list(itertools.islice((run for run in runs if wanted.wants(run)), limit))
 
-    async def _head(self, run_id: str) -> RunHead:
-        """The run's head, from the file when it rests there. Raises: UnknownRunError."""
-        if run_id not in self._core.heads and run_id in self._unloaded:
-            found = await self._in_reader(self._tables.heads, [run_id])
-            if found and run_id not in self._core.heads:
-                self._core.heads[run_id] = found[0]
-            self._unloaded.discard(run_id)
-        return self._core.head(run_id)
-
     async def _with_keys(self, run_id: str) -> tuple[RunHead, list[JournalEntry] | None]:
-        """The head with its keys, and the run's entries where they had to be read for that."""
-        head = await self._head(run_id)
-        if head.keys is not None:
-            return head, None
-        entries = await self._entries(run_id)
-        head = self._core.head(run_id)
-        if head.keys is not None:
-            return head, None
-        # Nothing with a key was appended meanwhile: whoever wants to waits for this.
-        head.keys = {entry.key: entry.seq for entry in entries if entry.key is not None}
-        return head, entries
+        """The head with its keys, and the run's entries where they had to be read for that. Raises: UnknownRunError."""
+        while True:
+            await self._meet(run_id)
+            head = self._core.head(run_id)
+            if head.keys is not None:
+                return head, None
+            entries = await self._entries(run_id)
+            if self._core.heads.get(run_id) is head and head.keys is None:
+                # Nothing with a key was appended meanwhile: whoever wants to waits for this.
+                head.keys = {entry.key: entry.seq for entry in entries if entry.key is not None}
+                return head, entries
 
     # ------------------------------------------------------------ leases
 
@@ -441,6 +484,9 @@ class DuckDBRunJournal(RunJournal):
         if entries:
             self._acked = entries[-1].global_seq
             self._feed.publish(entries)
+            if not self._reserved:
+                self._reserved = True
+                self._spawn(self._reserve())
             self._claims.committed(entries)
         for write in writes:
             write.done(None)
@@ -455,6 +501,8 @@ class DuckDBRunJournal(RunJournal):
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, LogBrokenError):
             self._broken = error
+        elif is_full(error):
+            self._set_full()
         for write in writes:
             write.done(
                 StorageUnavailableError(
@@ -471,13 +519,51 @@ class DuckDBRunJournal(RunJournal):
             self._busy.__exit__(None, None, None)
             self._busy = None
 
+    # A full disk: what was made ahead is given up, so that what was acknowledged can be applied; nothing new is taken
+    # until it can be made again.
+
+    async def _reserve(self) -> None:
+        """Have room in reserve, and the next segment ready. Not before the first commit: a look costs nothing."""
+        if await self._room():
+            self._opened.log.fill_ahead()
+        else:
+            self._set_full()
+
+    async def _room(self) -> bool:
+        try:
+            return await self._loop.run_in_executor(None, self._opened.reserve.make)
+        except OSError:
+            return True  # it cannot be made at all, but the disk is not full
+
+    def _give_up_room(self) -> None:
+        self._opened.log.drop_ahead()
+        self._opened.reserve.give_up()
+
+    def _set_full(self) -> None:
+        if not self._full:
+            self._full = True
+            self._spawn(self._heal())
+
+    async def _heal(self) -> None:
+        while not self._closed:
+            await asyncio.sleep(HEAL_S)
+            if not self._closed and self._trouble is None and await self._room():
+                self._full = False
+                self._opened.log.fill_ahead()
+                return
+
     # Called on the threads of the writer and the applier.
 
     def _durable_there(self, entries: list[JournalEntry]) -> None:
         self._durable = entries[-1].global_seq
         self._applier.put(entries)
 
-    def _broken_there(self, error: LogBrokenError) -> None:
+    def _refused_there(self, error: Exception) -> None:
+        if is_full(error):
+            self._give_up_room()
+
+    def _broken_there(self, error: Exception) -> None:
+        self._on_loop(self._on_broken, error)
         if self.on_fatal is not None:
             self.on_fatal(error)
 
@@ -486,7 +572,12 @@ class DuckDBRunJournal(RunJournal):
         self._on_loop(self._on_applied, entries)
 
     def _troubled_there(self, error: Exception | None) -> None:
+        if is_full(error):
+            self._give_up_room()
         self._on_loop(self._on_trouble, error)
+        if database.is_fatal(error):
+            assert error is not None
+            self._broken_there(error)
 
     def _on_loop(self, how: Callable[[Any], None], what: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is gone, and its journal with it
@@ -494,10 +585,9 @@ class DuckDBRunJournal(RunJournal):
 
     def _on_applied(self, entries: list[JournalEntry]) -> None:
         self._applied = entries[-1].global_seq
+        self._runs += sum((entry.seq == 1) - (not entry.seq and entry.type == DELETED) for entry in entries)
         for run_id in self._tail.drop_applied(entries):
-            head = self._core.heads.get(run_id)
-            if head is not None and head.holder is None and head.status in AT_REST and not self._tail.has(run_id):
-                head.keys = None  # read again should anybody come
+            self._evict(run_id)
         waiting, self._waiting = self._waiting, []
         for global_seq, future in waiting:
             if global_seq <= self._applied and not future.done():
@@ -505,10 +595,16 @@ class DuckDBRunJournal(RunJournal):
             elif not future.done():
                 self._waiting.append((global_seq, future))
 
+    def _on_broken(self, error: Exception) -> None:
+        self._broken = error
+        self._on_trouble(error)
+
     def _on_trouble(self, error: Exception | None) -> None:
         self._trouble = error
         if error is None:
             return
+        if is_full(error):
+            self._set_full()
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
@@ -552,7 +648,7 @@ class DuckDBRunJournal(RunJournal):
         while True:
             self._check(reading=True)
             head = self._core.heads.get(run_id)
-            if (head is None or not head.exists) and run_id not in self._unloaded:
+            if head is not None and not head.exists:
                 return
             loaded = await self._entries(run_id, at, PAGE)
             page = [entry for entry in loaded if entry.global_seq <= self._acked]
@@ -589,35 +685,7 @@ class DuckDBRunJournal(RunJournal):
     async def query(self, sql: str, *, timeout_s: float = 30.0) -> Path:
         self._check(reading=True)
         await self._reached(self._acked)
-        async with self._sql_slots:
-            cursor = self._opened.connection.cursor()
-            path = self.folder / "tmp" / f"q{os.getpid()}-{time.time_ns():x}-{next(self._numbers)}.parquet"
-            self._sql_cursors.add(cursor)
-            late: list[bool] = []
-
-            def stop() -> None:
-                late.append(True)
-                cursor.interrupt()
-
-            timer = self._loop.call_later(timeout_s, stop)
-            work = self._loop.run_in_executor(None, database.select_to_parquet, cursor, sql, path)
-            try:
-                with self._clock.busy():
-                    await asyncio.shield(work)
-                return path
-            except asyncio.CancelledError:
-                cursor.interrupt()  # the asker is gone
-                work.add_done_callback(lambda done: _discard(done, path))
-                raise
-            except SqlError:
-                if late:
-                    raise SqlError(
-                        f"the query took longer than {timeout_s:g} s and was stopped; narrow it down"
-                    ) from None
-                raise
-            finally:
-                timer.cancel()
-                self._sql_cursors.discard(cursor)
+        return await self._queries.query(sql, timeout_s)
 
     async def _in_reader(self, how: Callable[..., T], *args: Any) -> T:
         with self._clock.busy():
@@ -636,7 +704,25 @@ class DuckDBRunJournal(RunJournal):
 
     async def get_blob(self, sha256: str) -> bytes:
         self._check(reading=True)
-        return await self._in_reader(read_blob, self.folder, sha256)
+        return await self._in_reader(self._read_blob, sha256)
+
+    def _read_blob(self, sha256: str) -> bytes:
+        try:
+            return read_blob(self.folder, sha256)
+        except KeyError:
+            taken_in = self._tables.blob(sha256)
+            if taken_in is None:
+                raise
+            return taken_in
+
+    async def spill_blob(self, sha256: str, most: int) -> bytes | Path:
+        """The bytes, or the path of a file with them, which is the caller's, where they are more than ``most``."""
+        data = await self.get_blob(sha256)
+        if len(data) <= most:
+            return data
+        path = self._queries.new_path(".blob")
+        await self._in_reader(path.write_bytes, data)
+        return path
 
     # ------------------------------------------------------------ the end
 
@@ -646,8 +732,8 @@ class DuckDBRunJournal(RunJournal):
 
     async def delete_run(self, run_id: RunId) -> None:
         self._check()
-        with contextlib.suppress(UnknownRunError):
-            await self._head(run_id)
+        await self._meet(run_id)
+        self._check()
         change = self._core.delete(run_id)
         if change is not None:
             await self._delete(change)
@@ -655,9 +741,43 @@ class DuckDBRunJournal(RunJournal):
     async def _delete(self, change: Change) -> None:
         await self._commit([change])
 
+    async def gc(self, older_than_s: float) -> GcReport:
+        """Delete runs that ended for good longer ago than that, and values that nothing refers to any more.
+
+        Runs that can still resume stay, and all runs of their families: ancestors, children, what they were forked from.
+        Waits until it is done; appends and reads go on meanwhile.
+
+        Raises:
+            StorageUnavailableError: the disk is full, or SQL is not up to date.
+        """
+        self._check()
+        await self._reached(self._acked)
+        until = self._clock.time() - older_than_s
+        gone, kept = spent(await self._in_reader(self._tables.family), until)
+        count = 0
+        for ids in chunks(gone, 1_000):
+            found = await self._in_reader(self._tables.heads, ids)
+            self._check()
+            changes = [change for head in found if (change := self._delete_spent(head, until)) is not None]
+            count += len(changes)
+            await self._commit(changes)
+            await self._reached(self._acked)
+        grace = self._clock.time() - BLOB_GRACE_S
+        blobs, size = await asyncio.wrap_future(self._applier.ask(lambda: self._tables.sweep(grace)))
+        return GcReport(runs=count, blobs=blobs, bytes=size, kept=kept)
+
+    def _delete_spent(self, found: RunHead, until: float) -> Change | None:
+        """The run's deletion, unless somebody took it up again since it was looked at."""
+        head = self._core.heads.setdefault(found.run_id, found)
+        if self._resting is not None:
+            self._resting.discard(head.run_id)
+        if head.status not in events.TERMINAL or head.holder is not None or head.resumable:
+            return None
+        return self._core.delete(head.run_id) if head.updated_at / 1e6 < until else None
+
     def idle(self) -> bool:
         """Nothing on its way, nothing unapplied, no live lease, no query: the process may end."""
-        return not (self._in_flight or self._applier.waiting or self._sql_cursors) and self._core.idle()
+        return not (self._in_flight or self._applier.waiting or len(self._queries)) and self._core.idle()
 
     def stats(self) -> dict[str, Any]:
         """Figures for ``loom doctor`` and the tests."""
@@ -667,12 +787,14 @@ class DuckDBRunJournal(RunJournal):
             "unapplied": self._applier.waiting,
             "in_flight": self._in_flight,
             "commits": self._writer.commits,
-            "runs": len(self._unloaded) + sum(head.exists for head in self._core.heads.values()),
+            "runs": self._runs,  # in the file
+            "heads": len(self._core.heads),
             "live_leases": sum(
                 not state.expired for state in map(self._core.lease_state, list(self._core.heads)) if state
             ),
             "subscribers": len(self._feed),
-            "queries": len(self._sql_cursors),
+            "queries": len(self._queries),
+            "full": self._full,
             "trouble": None if self._trouble is None else str(self._trouble),
             "threads_alive": self._writer.alive and self._applier.alive,
         }
@@ -683,8 +805,7 @@ class DuckDBRunJournal(RunJournal):
         self._closed = True
         self._claims.close()
         self._feed.close()
-        for cursor in tuple(self._sql_cursors):
-            cursor.interrupt()
+        self._queries.interrupt()
         await self._loop.run_in_executor(None, self._shut)
 
     def _shut(self) -> None:
@@ -699,8 +820,16 @@ class DuckDBRunJournal(RunJournal):
         if reading:
             return
         if self._broken is not None:
+            failed = "the disk under" if isinstance(self._broken, LogBrokenError) else "the journal in"
             raise StorageUnavailableError(
-                f"the disk under {self.folder} failed ({self._broken}); restart the kernel once it is well again",
+                f"{failed} {self.folder} failed ({self._broken}); restart the kernel once it is well again",
+                str(self.folder),
+            )
+        if self._full:
+            raise StorageUnavailableError(
+                f"the disk with the journal in {self.folder} is full: nothing is written until there are "
+                f"{(RESERVE_BYTES >> 20) + 1} MB free. What was acknowledged is safe, and reading goes on. "
+                "Free some space and resume the run.",
                 str(self.folder),
             )
         if self._writer.healing:
@@ -712,12 +841,6 @@ class DuckDBRunJournal(RunJournal):
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _discard(done: asyncio.Future[None], path: Path) -> None:
-    """Nobody waits for this result any more."""
-    done.exception()
-    path.unlink(missing_ok=True)
 
 
 query_entries = database.query_entries

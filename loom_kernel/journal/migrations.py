@@ -11,7 +11,7 @@ from typing import Any
 from loom_kernel.errors import StorageUnavailableError
 from loom_kernel.journal import sql_views
 
-SCHEMA = 1
+SCHEMA = 2
 
 _TO_1 = """
 create schema store;
@@ -30,6 +30,31 @@ create table store.run_heads (
     prompts varchar not null, holder varchar, created_at bigint not null, updated_at bigint not null
 );
 """
+
+# Heads of runs that rest move to a table of their own, one row each, so that opening reads only the others.
+# A blob's bytes are kept uncompressed: reading one out of compressed ones takes a hundred times as long.
+_TO_2 = """
+alter table store.run_heads rename to live_heads;
+create table store.rested_heads as from store.live_heads limit 0;
+create view store.run_heads as
+    select * from store.live_heads qualify row_number() over (partition by run_id order by global_seq desc) = 1
+    union all
+    select * from store.rested_heads where run_id not in (select run_id from store.live_heads);
+create table store.blobs (
+    sha256 varchar not null, size bigint not null, refs varchar[] not null,
+    data blob using compression uncompressed, taken_at bigint not null
+);
+"""
+
+_STEPS = (_TO_1, _TO_2)
+
+
+def found(connection: Any) -> int:
+    """The schema's number of a journal's file; 0 for an empty file, or one that is no journal."""
+    tables = connection.execute("select schema_name || '.' || table_name from duckdb_tables()").fetchall()
+    if ("store.meta",) not in tables:
+        return 0
+    return int(connection.execute("select schema from store.meta order by rowid desc limit 1").fetchall()[0][0])
 
 
 def migrate(connection: Any, location: str) -> None:
@@ -61,8 +86,8 @@ def migrate(connection: Any, location: str) -> None:
         return
     connection.execute("begin")
     try:
-        if schema < 1:
-            connection.execute(_TO_1)
+        for step in _STEPS[schema:]:
+            connection.execute(step)
         for statement in sql_views.STATEMENTS:
             connection.execute(statement)
         connection.execute("insert into store.meta values (?, ?)", [SCHEMA, sql_views.DIGEST])

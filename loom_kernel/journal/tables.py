@@ -1,14 +1,18 @@
 """The tables behind the views: what is inserted, and how it is read back. Speaks SQL, knows no duckdb import.
 
 Only inserts happen beside readers: one UPDATE in a transaction while a reader is open would silently stop all
-checkpoints. ``run_heads`` therefore gets a new row for every batch that touched a run; the newest counts. The newest
-``global_seq`` in it is also how far the commit log has been applied, written in the same transaction.
-Nothing here leaves a result half read, since that is an open reader too.
+checkpoints. ``live_heads`` therefore gets a new row for every batch that touched a run; the newest counts. In a quiet
+moment heads of runs that rest move to ``rested_heads``, one row a run, so that opening looks at the others only. The view
+``run_heads`` shows the newest of both. Their newest ``global_seq`` is also how far the commit log has been applied,
+written in the same transaction. Nothing here leaves a result half read, since that is an open reader too.
+
+Checkpoints are asked for here, not left to DuckDB: one that meets a full disk makes the whole database unusable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -17,6 +21,7 @@ from loom_kernel import events
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Holder, JournalEntry, Notice
 from loom_kernel.journal.core import DELETED, OpenPrompt, RunFilter, RunHead
+from loom_kernel.journal.intake import MARK, Intake, named_by
 
 SLICE = 5_000
 """Rows handed to the appender at once: it holds the interpreter's lock while it copies them."""
@@ -24,13 +29,16 @@ SLICE = 5_000
 MIRROR = 2_000
 """Heads of resting runs kept by the applier, at most."""
 
+MANY_HEADS = 1_000
+"""Rows of ``live_heads`` that make moving them worth the while."""
+
 _EVENT = "global_seq, run_id, seq, key, type, node_id, payload, created_at"
 _HEAD = "run_id, global_seq, created_seq, last_seq, epoch, status, reason, resumable, prompts, holder, created_at, updated_at"
-_NEWEST = (
-    f"select {_HEAD} from store.run_heads{{where}} "
-    "qualify row_number() over (partition by run_id order by global_seq desc) = 1"
+_NEWEST_LIVE = (
+    f"select {_HEAD} from store.live_heads qualify row_number() over (partition by run_id order by global_seq desc) = 1"
 )
 _FINISHED = "(" + ", ".join(f"'{status}'" for status in sorted(events.TERMINAL)) + ")"
+_RESTS = f"(status in {_FINISHED} and holder is null or last_seq = 0)"
 _prompts = msgspec.json.Decoder(list[OpenPrompt])
 _holder = msgspec.json.Decoder(Holder)
 
@@ -40,42 +48,90 @@ class Tables:
 
     Args:
         connection: an open DuckDB connection whose schema is current.
+        intake: takes blobs in; None leaves them where they are.
+        checkpoint: called between batches and, with True, when nothing has come for a while.
     """
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        intake: Intake | None = None,
+        checkpoint: Callable[[bool], None] = lambda quiet: None,
+    ) -> None:
         self._connection = connection
+        self._intake, self._checkpoint = intake, checkpoint
         self._mirror: dict[str, RunHead] = {}  # heads as of the last applied entry; the applier's own
+        self._tombstones: set[str] | None = None
+        self._new_heads = MANY_HEADS  # rows of live_heads since they were last moved; unknown at first
+        self._untidy = False
         self.recover()
-        self._tombstones = set(self._column("select run_id from store.run_heads where last_seq = 0"))
 
     # ------------------------------------------------------------ writing (the applier's thread)
 
     def apply(self, entries: list[JournalEntry]) -> None:
-        """Insert the entries that are not there yet; a deletion is a transaction of its own."""
+        """Insert the entries that are not there yet; deletions are transactions of their own."""
         batch: list[JournalEntry] = []
+        deletions: list[JournalEntry] = []
         for entry in entries:
             if entry.global_seq <= self.position:
                 continue
             if entry.type == DELETED and not entry.seq:
                 self._insert(batch)
                 batch = []
-                self._delete(entry)
+                deletions.append(entry)
             else:
+                self._delete(deletions)
+                deletions = []
                 batch.append(entry)
         self._insert(batch)
+        self._delete(deletions)
+        self._untidy = True
 
     def recover(self) -> None:
         """Start over from what is committed."""
         self._mirror.clear()
         self._writer = self._connection.cursor()
         self._events = self._writer.appender("store.events")
-        self._heads = self._writer.appender("store.run_heads")
+        self._heads = self._writer.appender("store.live_heads")
         self._headers = self._writer.appender("store.run_headers")
-        self.position: int = self._column("select coalesce(max(global_seq), 0) from store.run_heads")[0]
+        self._blobs = self._writer.appender("store.blobs")
+        self.position: int = max(
+            self._column(f"select coalesce(max(global_seq), 0) from store.{table}")[0]
+            for table in ("live_heads", "rested_heads")
+        )
+
+    def settle(self) -> None:
+        """Between two batches."""
+        self._checkpoint(False)
+
+    def tidy(self) -> None:
+        """Nothing has come for a while: move heads that rest, have the database's log written back."""
+        if self._untidy:
+            self._untidy = False
+            self.move_resting()
+            self._checkpoint(True)
+
+    def move_resting(self) -> None:
+        """Keep one row of each run, and those of runs that rest apart."""
+        if self._new_heads < MANY_HEADS:
+            return
+        if self._column("select count(*) from store.live_heads")[0] < MANY_HEADS:
+            self._new_heads = 0
+            return
+        with self._transaction():
+            run = self._writer.execute
+            run(f"create or replace temp table newest as {_NEWEST_LIVE}")
+            run("delete from store.rested_heads where run_id in (select run_id from newest)")
+            run("delete from store.live_heads")
+            run(f"insert into store.rested_heads from newest where {_RESTS}")
+            run(f"insert into store.live_heads from newest where not {_RESTS}")
+            run("drop table newest")
+        self._new_heads = 0
 
     def _insert(self, entries: list[JournalEntry]) -> None:
         if not entries:
             return
+        self._take_blobs(named_by(entries))
         touched = self._touched(entries)
         for entry in entries:
             touched[entry.run_id].take(entry)
@@ -93,8 +149,7 @@ class Tables:
             for e in entries
             if e.seq
         ]
-        self._writer.execute("begin")
-        try:
+        with self._transaction():
             for at in range(0, len(rows), SLICE):
                 self._events.append_rows(rows[at : at + SLICE])
             self._events.flush()
@@ -104,37 +159,101 @@ class Tables:
                 self._headers.flush()
             self._heads.append_rows([_head_row(head) for head in touched.values()])
             self._heads.flush()
-            self._writer.execute("commit")
-        except BaseException:
-            self._rollback()
-            raise
         self.position = entries[-1].global_seq
+        self._new_heads += len(touched)
         self._forget_resting(touched)
 
-    def _delete(self, entry: JournalEntry) -> None:
-        head = self._touched([entry])[entry.run_id]
-        head.take(entry)
+    def _delete(self, deletions: list[JournalEntry]) -> None:
+        if not deletions:
+            return
+        touched = self._touched(deletions)
+        for entry in deletions:
+            touched[entry.run_id].take(entry)
+        ids = [list(touched)]
+        with self._transaction():
+            for table in ("events", "run_headers", "live_heads", "rested_heads"):
+                self._writer.execute(f"delete from store.{table} where run_id in (select unnest(?))", ids)
+            self._heads.append_rows([_head_row(head) for head in touched.values()])
+            self._heads.flush()
+        if self._tombstones is not None:
+            self._tombstones |= touched.keys()
+        self.position = deletions[-1].global_seq
+        self._new_heads += len(touched)
+        self._forget_resting(touched)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
         self._writer.execute("begin")
         try:
-            for table in ("events", "run_headers", "run_heads"):
-                self._writer.execute(f"delete from store.{table} where run_id = ?", [entry.run_id])
-            self._heads.append_rows([_head_row(head)])
-            self._heads.flush()
+            yield
             self._writer.execute("commit")
         except BaseException:
-            self._rollback()
+            for appender in (self._events, self._heads, self._headers, self._blobs):
+                appender.clear()
+            self._writer.execute("rollback")
             raise
-        self._tombstones.add(entry.run_id)
-        self.position = entry.global_seq
 
-    def _rollback(self) -> None:
-        for appender in (self._events, self._heads, self._headers):
-            appender.clear()
-        self._writer.execute("rollback")
+    def _take_blobs(self, wanted: set[str]) -> None:
+        """Before the events that name them; a blob too many does no harm."""
+        if self._intake is None or not wanted:
+            return
+        for rows in self._intake.rows(wanted, self._known_blobs):
+            with self._transaction():
+                self._blobs.append_rows(rows)
+                self._blobs.flush()
+            self._checkpoint(False)
+            wanted = wanted | {row[0] for row in rows}
+        # Also of those that were taken earlier and written again since.
+        self._intake.remove(
+            self._column(
+                "select sha256 from store.blobs where data is not null and list_contains(?, sha256)", [list(wanted)]
+            )
+        )
+
+    def _known_blobs(self, wanted: set[str]) -> set[str]:
+        return set(self._column("select sha256 from store.blobs where list_contains(?, sha256)", [list(wanted)]))
+
+    def sweep(self, older_than: float) -> tuple[int, int]:
+        """Remove blobs that nothing refers to, but for those that came after ``older_than`` (seconds since the epoch).
+
+        Returns:
+            How many, and their bytes.
+        """
+        assert self._intake is not None
+        named = self._column(
+            "select distinct unnest(regexp_extract_all(payload, '\"([0-9a-f]{64})\"', 1)) from store.events "
+            f"where contains(payload, '{MARK.decode()}')"
+        )
+        self._take_blobs(set(named))  # those that an older version left as files, which may name more
+        blobs = {
+            row[0]: row[1:] for row in self._rows("select sha256, size, refs, taken_at, data is null from store.blobs")
+        }
+        wanted, look = set(named), list(named)
+        while look:
+            found = blobs.get(look.pop())
+            if found is not None:
+                look += set(found[1]) - wanted
+                wanted |= set(found[1])
+        gone = [sha for sha, row in blobs.items() if sha not in wanted and row[2] / 1e6 <= older_than]
+        count, size = len(gone), sum(blobs[sha][0] for sha in gone)
+        gone_files = {sha for sha in gone if blobs[sha][3]}
+        if gone:
+            with self._transaction():
+                self._writer.execute("delete from store.blobs where sha256 in (select unnest(?))", [gone])
+            self._untidy = True
+        for sha, path, changed, bytes_ in list(self._intake.files()):
+            if sha not in wanted and changed <= older_than:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    if sha not in gone_files:
+                        count, size = count + 1, size + bytes_
+        return count, size
 
     def _touched(self, entries: list[JournalEntry]) -> dict[str, RunHead]:
         run_ids = {entry.run_id for entry in entries}
-        new = {entry.run_id for entry in entries if entry.seq == 1} - self._tombstones
+        new = {entry.run_id for entry in entries if entry.seq == 1}
+        if new:
+            new -= self._deleted()
         missing = [run_id for run_id in run_ids if run_id not in self._mirror and run_id not in new]
         if missing:
             for head in self.heads(missing):
@@ -144,6 +263,11 @@ class Tables:
             head.keys = None
         return {run_id: self._mirror[run_id] for run_id in run_ids}
 
+    def _deleted(self) -> set[str]:
+        if self._tombstones is None:
+            self._tombstones = set(self._column("select run_id from store.run_heads where last_seq = 0"))
+        return self._tombstones
+
     def _forget_resting(self, touched: dict[str, RunHead]) -> None:
         if len(self._mirror) > MIRROR:
             for run_id, head in touched.items():
@@ -152,20 +276,33 @@ class Tables:
 
     def close(self) -> None:
         """Let go of the connection."""
-        del self._events, self._heads, self._headers
+        del self._events, self._heads, self._headers, self._blobs
         self._writer.close()
 
     # ------------------------------------------------------------ reading (any thread)
 
     def unfinished(self) -> list[RunHead]:
-        """Heads of runs that are not over, are held, or were deleted (of which the epoch counts)."""
-        wanted = f"status not in {_FINISHED} or holder is not null or last_seq = 0"
-        ids = self._column(f"select run_id from store.run_heads group by run_id having arg_max({wanted}, global_seq)")
+        """Heads of runs that do not rest: not over, or held."""
+        ids = self._column(f"select run_id from ({_NEWEST_LIVE}) where not {_RESTS}")
         return self.heads(ids) if ids else []
 
+    def count_runs(self) -> int:
+        """How many runs there are."""
+        return int(self._column("select count(*) from store.run_headers")[0])
+
     def run_ids(self) -> set[str]:
-        """Ids of all runs there are."""
-        return set(self._column("select run_id from store.run_headers"))
+        """Ids of all runs there are, and of those that were deleted (of which the epoch counts)."""
+        return set(self._column("select run_id from store.run_heads"))
+
+    def family(self) -> list[tuple[Any, ...]]:
+        """All runs: id, parent, root, where it was forked from, when it was last written to, whether it rests for good."""
+        return self._rows(
+            f"""
+            select r.run_id, r.parent_run_id, r.payload->>'root_run_id', r.payload->>'forked_from', h.updated_at,
+                h.status in {_FINISHED} and h.holder is null and not h.resumable
+            from store.run_headers r join store.run_heads h using (run_id) order by r.created_at
+            """
+        )
 
     def heads(self, run_ids: Sequence[str]) -> list[RunHead]:
         """The newest heads of these runs, as far as there are any."""
@@ -173,7 +310,7 @@ class Tables:
         among = "list_contains(?, run_id)" if len(run_ids) < 100 else "run_id in (select unnest(?))"
         ids = [list(run_ids)]
         headers = dict(self._rows(f"select run_id, payload from store.run_headers where {among}", ids))
-        rows = self._rows(_NEWEST.format(where=f" where {among}"), ids)
+        rows = self._rows(f"select {_HEAD} from store.run_heads where {among}", ids)
         return [_head(row, headers.get(row[0])) for row in rows]
 
     def find_runs(self, wanted: RunFilter, leave_out: Sequence[str], limit: int | None) -> list[RunHead]:
@@ -193,7 +330,7 @@ class Tables:
         if wanted.roots_only:
             clauses.append("parent_run_id is null")
         query = (
-            f"select h.*, r.payload from ({_NEWEST.format(where='')}) h join store.run_headers r using (run_id) "
+            f"select h.*, r.payload from (select {_HEAD} from store.run_heads) h join store.run_headers r using (run_id) "
             f"where {' and '.join(clauses)} order by created_seq desc"
         )
         if limit is not None:
@@ -221,6 +358,11 @@ class Tables:
         )
         return [Notice(*row) for row in self._rows(query, [after])]
 
+    def blob(self, sha256: str) -> bytes | None:
+        """The bytes of a blob that was taken in."""
+        rows = self._rows("select data from store.blobs where sha256 = ? and data is not null limit 1", [sha256])
+        return bytes(rows[0][0]) if rows else None
+
     def _rows(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         cursor = self._connection.cursor()
         try:
@@ -229,8 +371,8 @@ class Tables:
         finally:
             cursor.close()
 
-    def _column(self, query: str) -> list[Any]:
-        return [row[0] for row in self._rows(query)]
+    def _column(self, query: str, parameters: Iterable[Any] = ()) -> list[Any]:
+        return [row[0] for row in self._rows(query, parameters)]
 
 
 def _entry(row: tuple[Any, ...]) -> JournalEntry:

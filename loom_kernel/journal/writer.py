@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
-import threading
 from collections.abc import Callable, Sequence
 
 from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.journal.commit_log import CommitLog, LogBrokenError, record
 from loom_kernel.journal.core import Change
+from loom_kernel.journal.watched import WatchedThread
 
 
 class Write:
@@ -36,7 +36,8 @@ class CommitWriter:
         durable: called on the writer's thread with the entries that were just synced (the applier's queue).
         committed: called on the loop with the writes that are durable, in order.
         failed: called on the loop with all writes that were not kept, in order, and why.
-        broken: called on the writer's thread when the disk cannot be trusted any more.
+        full: called on the writer's thread when the disk refused.
+        broken: called on the writer's thread when the disk cannot be trusted any more, or the thread died.
     """
 
     def __init__(
@@ -47,15 +48,17 @@ class CommitWriter:
         durable: Callable[[list[JournalEntry]], None],
         committed: Callable[[list[Write]], None],
         failed: Callable[[list[Write], Exception], None],
-        broken: Callable[[LogBrokenError], None],
+        full: Callable[[Exception], None],
+        broken: Callable[[Exception], None],
     ) -> None:
         self._log, self._loop = log, loop
         self._durable, self._committed, self._failed, self._broken = durable, committed, failed, broken
+        self._full = full
         self._queue: queue.SimpleQueue[Write | str] = queue.SimpleQueue()
         self._lost: list[Write] = []
         self.healing = False
         self.commits = 0  # syncs so far
-        self._thread = threading.Thread(target=self._run, name="loom-commit", daemon=True)
+        self._thread = WatchedThread("loom-commit", self._run, broken)
         self._thread.start()
 
     def submit(self, write: Write) -> None:
@@ -100,7 +103,8 @@ class CommitWriter:
         except LogBrokenError as error:
             self._broken(error)
             return error
-        except Exception as error:  # OSError; anything else must not end this thread unheard
+        except Exception as error:  # OSError; anything else is no reason to end
+            self._full(error)
             return error
         self.commits += 1
         self._durable(entries)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from loom_kernel.errors import StorageUnavailableError
-from loom_kernel.journal import commit_log
+from loom_kernel.journal import commit_log, files
 from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.journal.commit_log import CommitLog, LogBrokenError, record
 
@@ -190,7 +190,7 @@ def test_a_failed_sync_breaks_the_log(log: CommitLog, monkeypatch: pytest.Monkey
     def broken(fd: int) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(commit_log, "_sync", broken)
+    monkeypatch.setattr(files, "_sync", broken)
     with pytest.raises(LogBrokenError, match="Input/output"):
         write(log, [entry(2)])
     log.close()

@@ -23,7 +23,7 @@ from loom_kernel.clock import VirtualClock
 from loom_kernel.errors import SqlError, StorageUnavailableError
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import HolderId, RunId
-from loom_kernel.journal import applier, commit_log, database, migrations
+from loom_kernel.journal import applier, database, duckdb_store, files, migrations
 from loom_kernel.journal.abc import Append, AppendOutcome, Holder, Lease, LeaseAcquired
 from loom_kernel.journal.duckdb_store import DuckDBRunJournal
 from loom_kernel.journal.liveness import this_process
@@ -61,6 +61,15 @@ async def start(journal: DuckDBRunJournal, run_id: str = A, holder: Holder = ANN
 
 def done(i: int, size: int = 1) -> Append:
     return Append(events.NodeCompleted(result=Raw(b'"' + b"x" * size + b'"')), f"step:{i}", f"done:{i}")
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for it, ten seconds at most."""
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
 
 
 # ---------------------------------------------------------------- what survives
@@ -369,14 +378,15 @@ def test_a_long_query_is_stopped(folder: Path) -> None:
 def test_a_full_disk_is_a_state(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not fit is refused and leaves no trace; reading goes on; with space again, so does writing."""
     full = threading.Event()
-    write = commit_log.os.pwrite
+    write = os.pwrite
 
     def pwrite(fd: int, data: bytes, at: int) -> int:
         if full.is_set():
             raise OSError(errno.ENOSPC, "No space left on device")
         return write(fd, data, at)
 
-    monkeypatch.setattr(commit_log.os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(duckdb_store, "HEAL_S", 0.05)
 
     async def fill(journal: DuckDBRunJournal) -> None:
         lease = (await start(journal)).lease
@@ -395,7 +405,10 @@ def test_a_full_disk_is_a_state(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         assert await journal.get_run(RunId("other")) is None
         path = await journal.query("select count(*) from events")
         assert duckdb.read_parquet(str(path)).fetchall() == [(3,)]
+        with pytest.raises(StorageUnavailableError, match=r"the disk .* is full: nothing is written until"):
+            await journal.append(lease, [done(5)])
         full.clear()
+        await until(lambda: not journal.stats()["full"])
         outcomes = await journal.append(lease, [done(5), done(6)])
         assert [(outcome.status, outcome.entry.seq) for outcome in outcomes] == [("appended", 4), ("appended", 5)]
         assert await journal.create_run(RunId("other"), RunCreated(workflow="w")) == "created"
@@ -423,7 +436,7 @@ def test_a_failed_sync_is_final(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         journal.on_fatal = fatal.append
         lease = (await start(journal)).lease
         with monkeypatch.context() as patched:
-            patched.setattr(commit_log, "_sync", sync)
+            patched.setattr(files, "_sync", sync)
             with pytest.raises(StorageUnavailableError, match="Input/output error"):
                 await journal.append(lease, [done(1)])
         with pytest.raises(StorageUnavailableError, match="the disk"):
@@ -456,7 +469,7 @@ def test_a_file_that_cannot_be_written_stops_only_sql(folder: Path, monkeypatch:
         assert len([entry async for entry in journal.read(A)]) == 12
         assert not journal.idle()
         refusing = False
-        await asyncio.sleep(0.1)
+        await until(lambda: journal.stats()["trouble"] is None)
         path = await journal.query("select count(*) from events")
         assert duckdb.read_parquet(str(path)).fetchall() == [(12,)]
         assert journal.stats()["trouble"] is None

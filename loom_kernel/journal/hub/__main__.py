@@ -144,10 +144,10 @@ def _lock(path: Path) -> int | None:
 
 
 def _end_at_once(error: Exception) -> None:
-    """The disk may have lost what it said it kept: only reading it anew tells what is there."""
+    """The disk may have lost what it said it kept, or a thread is gone: only opening it all anew helps."""
     from loom_kernel.journal.hub.logfile import say
 
-    say(f"the disk failed, ending at once: {error}")
+    say(f"ending at once, clients will start another hub: {error}")
     os._exit(1)
 
 

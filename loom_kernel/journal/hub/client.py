@@ -36,6 +36,7 @@ from loom_kernel.journal.blobs import read_blob, write_blobs
 from loom_kernel.journal.core import Prepared, prepare, prepare_post
 from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.link import Link
+from loom_kernel.journal.keeping import GcReport
 
 _UNNAMED = "unnamed:"
 """Begins the key that an append without one gets, so that it too may be repeated after the hub was killed."""
@@ -314,12 +315,26 @@ class HubJournal(RunJournal):
         self._check_open()
         try:
             return await asyncio.to_thread(read_blob, self.folder, sha256)
+        except KeyError:
+            return await self._taken_in(sha256)
         except OSError as error:
             raise StorageUnavailableError(
                 f"a value could not be read from {self.folder}: {error.strerror or error}", os.fspath(self.folder)
             ) from None
 
+    async def _taken_in(self, sha256: str) -> bytes:
+        """A value whose file the hub took into its own."""
+        data, path = await self._link.call("get_blob", (sha256,))
+        return data if path is None else await asyncio.to_thread(_read_and_unlink, Path(path))
+
     # ------------------------------------------------------------ the end
+
+    async def gc(self, older_than_s: float) -> GcReport:
+        """Delete runs that ended for good longer ago than that, and values that nothing refers to any more.
+
+        Runs that can still resume stay, and so do their families: ancestors, children, what they were forked from.
+        """
+        return GcReport(**await self._link.call("gc", (older_than_s,)))
 
     async def delete_owned_run(self, lease: Lease, expect_seq: int | None = None) -> None:
         await self._link.call("delete_owned_run", (*_fields(lease), expect_seq), _gone_already)
@@ -451,6 +466,13 @@ def _looked_at(future: asyncio.Future[Any]) -> None:
 def _unlink_result(future: asyncio.Future[Any]) -> None:
     if not future.cancelled() and future.exception() is None:
         Path(future.result()).unlink(missing_ok=True)
+
+
+def _read_and_unlink(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _warn_of_network(folder: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from loom_kernel.errors import StorageUnavailableError
+from loom_kernel.journal.room import is_full
 
 HUB_JSON = "hub.json"
 HUB_LOCK = "hub.lock"
@@ -139,7 +140,14 @@ def read_info(folder: Path) -> HubInfo | None:
 def write_info(folder: Path, info: HubInfo) -> None:
     """Replace ``hub.json`` in one piece."""
     new = folder / f".{HUB_JSON}.{os.getpid()}"
-    new.write_bytes(msgspec.json.format(msgspec.json.encode(info)) + b"\n")
+    text = msgspec.json.format(msgspec.json.encode(info)) + b"\n"
+    try:
+        new.write_bytes(text)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        if not is_full(error):
+            raise
+        return  # clients find the socket without it, and a full disk should still be readable
     os.replace(new, folder / HUB_JSON)
 
 

@@ -197,6 +197,8 @@ METHODS: dict[str, Method] = {
     "unsubscribe": _method(tuple[int], None),
     # values
     "query": _method(tuple[str, float], str),
+    "get_blob": _method(tuple[str], tuple[bytes | None, str | None]),  # the bytes, or where they lie for the asker
+    "gc": _method(tuple[float], dict[str, int]),
 }
 """Every request by name."""
 

@@ -204,6 +204,17 @@ async def query(peer: Peer, sql: str, timeout_s: float) -> str:
     return str(await peer.hub.store.query(sql, timeout_s=timeout_s))
 
 
+@_handler
+async def get_blob(peer: Peer, sha256: str) -> tuple[bytes | None, str | None]:
+    found = await peer.hub.store.spill_blob(sha256, PAGE_BYTES)
+    return (found, None) if isinstance(found, bytes) else (None, str(found))
+
+
+@_handler
+async def gc(peer: Peer, older_than_s: float) -> dict[str, int]:
+    return msgspec.structs.asdict(await peer.hub.store.gc(older_than_s))
+
+
 async def _close(source: Any) -> None:
     await source.aclose()
 
