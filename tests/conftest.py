@@ -13,7 +13,14 @@ from pathlib import Path
 
 import pytest
 
-OURS = {"LOOM_ARTIFACTS", "LOOM_REQUIRE_BROWSER", "LOOM_TEST_KERNEL_PYTHON", "LOOM_VERBOSE"}
+OURS = {
+    "LOOM_ARTIFACTS",
+    "LOOM_LOAD_SECONDS",
+    "LOOM_SEED",
+    "LOOM_REQUIRE_BROWSER",
+    "LOOM_TEST_KERNEL_PYTHON",
+    "LOOM_VERBOSE",
+}
 """Variables that steer the tests themselves; every other ``LOOM_*`` would change what is tested."""
 
 

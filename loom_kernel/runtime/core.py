@@ -31,6 +31,7 @@ from loom_kernel.errors import (
     InputError,
     NeedsAnswer,
     RunError,
+    RunOverError,
     SettingsError,
     StorageUnavailableError,
     UnknownRunError,
@@ -514,6 +515,10 @@ class Runtime:
 
     async def steer(self, run: Run[Any], what: str, by: str, reason: str = "") -> None:
         """Stop or cancel a run, whoever executes it."""
+        with contextlib.suppress(RunOverError):  # it has ended in this very moment, and what was asked for holds
+            await self._steer(run, what, by, reason)
+
+    async def _steer(self, run: Run[Any], what: str, by: str, reason: str) -> None:
         summary = await self._find(run.id)
         resting = summary.status in events.TERMINAL or summary.status == "paused"
         waits = summary.status == "pending" and await self.journal.lease_state(RunId(run.id)) is None
