@@ -103,11 +103,8 @@ def test_nodes_turn_from_running_to_done_and_a_click_answers_while_a_cell_awaits
     with lab.open("first.ipynb", chromium, width=1400) as page:
         prepare(page)
         page.run(3)
-        wait_for(page, 3, '.wf-node[data-status="running"]')
+        wait_for(page, 3, '.wf-node[data-status="running"]')  # seen running; by the next look it may be done
         page.screenshot(artifacts / "first-run-running.png")
-
-        assert "running" in statuses(page, 3).values()
-
         page.start(4)
         wait_for(page, 3, ".wf-ask")
         page.screenshot(artifacts / "first-run-waiting.png")
