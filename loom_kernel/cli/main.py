@@ -108,10 +108,31 @@ def parser() -> argparse.ArgumentParser:
 
     sql = verb("sql", "ask the journal in SQL", "runs:sql", reads=True)
     sql.add_argument("query", help="one read-only statement; - reads it from stdin")
-    sql.add_argument("--limit", type=_count, default=100, metavar="N", help="at most so many rows (100)")
+    sql.add_argument(
+        "--csv", action="store_true", help="print comma-separated values, all rows unless --limit is given"
+    )
+    sql.add_argument("--limit", type=_count, metavar="N", help="at most so many rows (100)")
 
     hub = verb("hub", "the process that owns the journal", "hub:hub", reads=True)
     hub.add_argument("what", choices=("status", "stop"))
+
+    export = verb("export", "write every documented view of the journal to a folder", "keeping:export", reads=True)
+    export.add_argument("--parquet", required=True, metavar="DIR", help="the folder for a Parquet file a view")
+
+    gc = verb(
+        "gc", "remove runs that ended for good long ago, and values that nothing refers to", "keeping:gc", reads=True
+    )
+    gc.add_argument(
+        "--older-than",
+        type=_age,
+        metavar="AGE",
+        help="runs not touched for so long: 30d, 12h, 90min; none when left out",
+    )
+    gc.add_argument("--dry-run", action="store_true", help="show what would go, remove nothing")
+    gc.add_argument("--yes", action="store_true", help="do not ask")
+
+    rm = verb("rm", "remove runs and everything recorded of them", "keeping:rm")
+    rm.add_argument("ids", nargs="+", metavar="ID", help="a run's id, or the beginning of it")
 
     verb("doctor", "what this installation, its journal and its settings are like", "doctor:doctor", reads=True)
     return top
@@ -144,6 +165,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         runtime = sys.modules.get("loom_kernel.runtime")
         if runtime is not None:
             runtime.close()
+
+
+def _age(text: str) -> float:
+    from loom_kernel.cli.keeping import age
+
+    return age(text)
 
 
 def _count(text: str) -> int:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from loom_kernel.cli.table import ago, print_json, print_table
+from loom_kernel.cli.table import ago, print_csv, print_json, print_table
 from loom_kernel.errors import LoomError
 from loom_kernel.journal.abc import RunSummary
 from loom_kernel.runtime import Runtime, ScriptHost, get_runtime
@@ -112,16 +112,21 @@ def cancel(arguments: argparse.Namespace) -> int:
 
 def sql(arguments: argparse.Namespace) -> int:
     """``loom sql QUERY``."""
+    if arguments.csv and arguments.json:
+        raise LoomError("--csv and --json are two forms of one answer; choose one")
     query = sys.stdin.read() if arguments.query == "-" else arguments.query
     relation = runtime().sql(query, {})
     columns = list(relation.columns)
-    rows = relation.limit(arguments.limit + 1).fetchall()
-    more = len(rows) > arguments.limit
-    rows = rows[: arguments.limit]
-    if arguments.json:
+    limit = arguments.limit or (None if arguments.csv else 100)
+    rows = relation.fetchall() if limit is None else relation.limit(limit + 1).fetchall()
+    more = limit is not None and len(rows) > limit
+    rows = rows[:limit]
+    if arguments.csv:
+        print_csv(columns, rows)
+    elif arguments.json:
         print_json([dict(zip(columns, row, strict=True)) for row in rows])
     else:
         print_table(columns, rows)
     if more:
-        print(f"... more than {arguments.limit} rows; --limit shows more", file=sys.stderr)
+        print(f"... more than {limit} rows; --limit shows more", file=sys.stderr)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sys
 import time
@@ -23,6 +24,21 @@ def print_json(value: Any) -> None:
     """Indented JSON; what JSON does not know becomes text."""
     json.dump(value, sys.stdout, indent=2, default=str, ensure_ascii=False)
     print()
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Comma-separated values with a line of names; null is empty, structures are JSON, times are ISO 8601."""
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_csv_cell(value) for value in row] for row in rows)
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def cell_text(value: Any, limit: int = 60) -> str:

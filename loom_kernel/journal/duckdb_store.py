@@ -741,11 +741,14 @@ class DuckDBRunJournal(RunJournal):
     async def _delete(self, change: Change) -> None:
         await self._commit([change])
 
-    async def gc(self, older_than_s: float) -> GcReport:
+    async def gc(self, older_than_s: float, *, dry_run: bool = False) -> GcReport:
         """Delete runs that ended for good longer ago than that, and values that nothing refers to any more.
 
         Runs that can still resume stay, and all runs of their families: ancestors, children, what they were forked from.
         Waits until it is done; appends and reads go on meanwhile.
+
+        Args:
+            dry_run: delete nothing, and report what would go (of the values, what nothing refers to now).
 
         Raises:
             StorageUnavailableError: the disk is full, or SQL is not up to date.
@@ -754,8 +757,8 @@ class DuckDBRunJournal(RunJournal):
         await self._reached(self._acked)
         until = self._clock.time() - older_than_s
         gone, kept = spent(await self._in_reader(self._tables.family), until)
-        count = 0
-        for ids in chunks(gone, 1_000):
+        count = len(gone) if dry_run else 0
+        for ids in chunks([] if dry_run else gone, 1_000):
             found = await self._in_reader(self._tables.heads, ids)
             self._check()
             changes = [change for head in found if (change := self._delete_spent(head, until)) is not None]
@@ -763,7 +766,7 @@ class DuckDBRunJournal(RunJournal):
             await self._commit(changes)
             await self._reached(self._acked)
         grace = self._clock.time() - BLOB_GRACE_S
-        blobs, size = await asyncio.wrap_future(self._applier.ask(lambda: self._tables.sweep(grace)))
+        blobs, size = await asyncio.wrap_future(self._applier.ask(lambda: self._tables.sweep(grace, dry_run)))
         return GcReport(runs=count, blobs=blobs, bytes=size, kept=kept)
 
     def _delete_spent(self, found: RunHead, until: float) -> Change | None:

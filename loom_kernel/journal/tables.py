@@ -213,8 +213,11 @@ class Tables:
     def _known_blobs(self, wanted: set[str]) -> set[str]:
         return set(self._column("select sha256 from store.blobs where list_contains(?, sha256)", [list(wanted)]))
 
-    def sweep(self, older_than: float) -> tuple[int, int]:
+    def sweep(self, older_than: float, dry_run: bool = False) -> tuple[int, int]:
         """Remove blobs that nothing refers to, but for those that came after ``older_than`` (seconds since the epoch).
+
+        Args:
+            dry_run: remove nothing, only count.
 
         Returns:
             How many, and their bytes.
@@ -237,14 +240,15 @@ class Tables:
         gone = [sha for sha, row in blobs.items() if sha not in wanted and row[2] / 1e6 <= older_than]
         count, size = len(gone), sum(blobs[sha][0] for sha in gone)
         gone_files = {sha for sha in gone if blobs[sha][3]}
-        if gone:
+        if gone and not dry_run:
             with self._transaction():
                 self._writer.execute("delete from store.blobs where sha256 in (select unnest(?))", [gone])
             self._untidy = True
         for sha, path, changed, bytes_ in list(self._intake.files()):
             if sha not in wanted and changed <= older_than:
                 with contextlib.suppress(OSError):
-                    path.unlink()
+                    if not dry_run:
+                        path.unlink()
                     if sha not in gone_files:
                         count, size = count + 1, size + bytes_
         return count, size

@@ -36,7 +36,8 @@ async def failing(ctx: Context) -> None:
 '''
 
 VERBS = [
-    "demo", "lab", "run", "runs", "show", "answer", "cancel", "stop", "resume", "sql", "hub", "doctor",
+    "demo", "lab", "run", "runs", "show", "answer", "cancel", "stop", "resume", "sql", "hub", "doctor", "worker",
+    "export", "gc", "rm",
 ]  # fmt: skip
 
 

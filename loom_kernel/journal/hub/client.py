@@ -329,12 +329,12 @@ class HubJournal(RunJournal):
 
     # ------------------------------------------------------------ the end
 
-    async def gc(self, older_than_s: float) -> GcReport:
+    async def gc(self, older_than_s: float, *, dry_run: bool = False) -> GcReport:
         """Delete runs that ended for good longer ago than that, and values that nothing refers to any more.
 
         Runs that can still resume stay, and so do their families: ancestors, children, what they were forked from.
         """
-        return GcReport(**await self._link.call("gc", (older_than_s,)))
+        return GcReport(**await self._link.call("gc", (older_than_s, dry_run)))
 
     async def delete_owned_run(self, lease: Lease, expect_seq: int | None = None) -> None:
         await self._link.call("delete_owned_run", (*_fields(lease), expect_seq), _gone_already)

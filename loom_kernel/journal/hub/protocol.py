@@ -198,7 +198,7 @@ METHODS: dict[str, Method] = {
     # values
     "query": _method(tuple[str, float], str),
     "get_blob": _method(tuple[str], tuple[bytes | None, str | None]),  # the bytes, or where they lie for the asker
-    "gc": _method(tuple[float], dict[str, int]),
+    "gc": _method(tuple[float, bool], dict[str, int]),
 }
 """Every request by name."""
 

@@ -211,8 +211,8 @@ async def get_blob(peer: Peer, sha256: str) -> tuple[bytes | None, str | None]:
 
 
 @_handler
-async def gc(peer: Peer, older_than_s: float) -> dict[str, int]:
-    return msgspec.structs.asdict(await peer.hub.store.gc(older_than_s))
+async def gc(peer: Peer, older_than_s: float, dry_run: bool) -> dict[str, int]:
+    return msgspec.structs.asdict(await peer.hub.store.gc(older_than_s, dry_run=dry_run))
 
 
 async def _close(source: Any) -> None:

@@ -64,9 +64,15 @@ def _journal(session: Session) -> list[list[Any]]:
     """Where the journal is and who serves it; nothing is opened or started for that."""
     from loom_kernel.journal.hub.launch import hub_status
     from loom_kernel.journal.hub.paths import network_file_system, read_info
+    from loom_kernel.journal.selection import journal_home
 
-    home = session.runtime.settings.home().value
     rows: list[list[Any]] = [["journal open here", session.runtime.is_open, ""]]
+    try:
+        home = journal_home(session.runtime.settings)
+    except LoomError as error:
+        return [*rows, ["journal", str(error), ""]]
+    if home is None:
+        return [*rows, *(_checks(session) if session.runtime.is_open else [])]
     if not home.is_dir():
         return [*rows, ["folder", "not made yet", str(home)]]
     if not os.access(home, os.W_OK | os.X_OK):
@@ -83,7 +89,21 @@ def _journal(session: Session) -> list[list[Any]]:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(status["started_at"]))
     rows.append(["hub", f"version {status['version']}, process {status['pid']}, since {since}", str(home / "hub.json")])
     rows.append(["hub clients", len(status["clients"]), info.address if info is not None else ""])
-    return rows
+    return [*rows, *_checks(session)]
+
+
+def _checks(session: Session) -> list[list[Any]]:
+    """Is the journal whole, and does anything in it wait for somebody?"""
+    from loom_kernel.runtime.checks import check
+
+    runtime = session.runtime
+    try:
+        found = runtime.loop.call(lambda: runtime.on_loop(lambda: check(runtime)), "%loom doctor", "")
+    except LoomError as error:
+        return [["journal", str(error), ""]]
+    return [
+        [finding.name, finding.line, "" if finding.ok else "broken" if finding.broken else "look"] for finding in found
+    ]
 
 
 def _kernel(session: Session) -> list[list[Any]]:
