@@ -364,6 +364,7 @@ class DuckDBRunJournal(RunJournal):
                 future.set_result(outcome)
 
         self.append_now(lease, prepared, expect_seq, done, unencodable)
+        self._writer.flush_soon()
         return future
 
     def append_now(
@@ -374,7 +375,7 @@ class DuckDBRunJournal(RunJournal):
         done: Done,
         unencodable: Exception | None = None,
     ) -> None:
-        """``append`` without a future: checked and queued before this returns.
+        """``append`` without a future: checked before this returns, and committed by the next :meth:`flush`.
 
         Args:
             prepared: ``(key, type, node_id, payload)`` of each event.
@@ -402,6 +403,10 @@ class DuckDBRunJournal(RunJournal):
 
         self._submit([change], committed)
 
+    def flush(self) -> None:
+        """Commit what :meth:`append_now` took, together."""
+        self._writer.flush()
+
     def _defer(self, lease: Lease, *rest: Any) -> None:
         """After a restart, a run's keys are read from the file at its first append; its appends wait in order."""
         waiting = self._deferred.get(lease.run_id)
@@ -422,6 +427,7 @@ class DuckDBRunJournal(RunJournal):
                 done(failure)
             else:
                 self.append_now(lease, prepared, expect_seq, done, unencodable)
+        self.flush()
 
     async def _answer(self, change: Change, done: Done) -> None:
         """Outcomes of appends of which some were there before: fetch the originals."""
@@ -477,6 +483,7 @@ class DuckDBRunJournal(RunJournal):
                 future.exception()
 
         self._submit(changes, done)
+        self._writer.flush_soon()
         return future
 
     def _committed(self, writes: list[Write]) -> None:
@@ -806,6 +813,7 @@ class DuckDBRunJournal(RunJournal):
         if self._closed:
             return
         self._closed = True
+        self.flush()
         self._claims.close()
         self._feed.close()
         self._queries.interrupt()

@@ -557,7 +557,7 @@ def test_many_in_flight_share_their_syncs(folder: Path) -> None:
 
 
 def test_append_now_calls_back(folder: Path) -> None:
-    """With the outcomes once they are durable, or with the error at once."""
+    """After a flush, with the outcomes once they are durable, or with the error at once."""
 
     async def work(journal: DuckDBRunJournal) -> None:
         lease = (await start(journal)).lease
@@ -570,6 +570,7 @@ def test_append_now_calls_back(folder: Path) -> None:
 
         journal.append_now(lease, [("k", "node.completed", "n", b"{}")], None, told_of)
         assert told == []
+        journal.flush()
         await asyncio.wait_for(event.wait(), 5)
         assert told[0][0].entry.seq == 3
         journal.append_now(lease, [("l", "node.completed", "n", b"{}")], 1, told_of)

@@ -120,6 +120,7 @@ def _serve(folder: Path, lock: int, ready: Callable[[], None]) -> None:
             await store.close()
         say("left in good order")
 
+    sys.setswitchinterval(0.0005)  # the applier must not keep an append waiting for five milliseconds
     try:
         asyncio.run(run())
     finally:

@@ -84,7 +84,8 @@ class Wire(asyncio.Protocol):
         self.closed: asyncio.Future[None] = link.loop.create_future()
         self.transport: asyncio.Transport | None = None
         self.directly: dict[int, Call] = {}  # of the handshake: never repeated on another connection
-        self._later: list[bytes] | None = None
+        self._later: list[bytes] = []
+        self._spoke = False
         self._sock: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -94,6 +95,7 @@ class Wire(asyncio.Protocol):
         self._sock = transport.get_extra_info("socket")
 
     def data_received(self, data: bytes) -> None:
+        self._spoke = False
         try:
             for body in self.frames.feed(data):
                 self.link._received(self, protocol.answer_decoder.decode(body))
@@ -109,17 +111,18 @@ class Wire(asyncio.Protocol):
         self.link._lost(self)
 
     def write(self, data: bytes) -> None:
-        """The first frame of a turn of the loop goes at once, those after it together at the turn's end."""
+        """The first frame since something was heard goes at once, those after it together, a turn of the loop later."""
         assert self.transport is not None
-        if self._later is not None:
-            self._later.append(data)
+        if not self._spoke:
+            self._spoke = True
+            self.transport.write(data)
             return
-        self._later = []
-        self.transport.write(data)
-        self.link.loop.call_soon(self._flush)
+        self._later.append(data)
+        if len(self._later) == 1:
+            self.link.loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        later, self._later = self._later, None
+        later, self._later = self._later, []
         if later and self.transport is not None and not self.transport.is_closing():
             self.transport.write(b"".join(later))
 

@@ -229,7 +229,8 @@ class Peer(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._transport: asyncio.Transport | None = None
-        self._later: list[bytes] | None = None
+        self._later: list[bytes] = []
+        self._spoke = False
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -275,6 +276,7 @@ class Peer(asyncio.Protocol):
     # ------------------------------------------------------------ asked
 
     def data_received(self, data: bytes) -> None:
+        self._spoke = False
         try:
             for body in self.frames.feed(data):
                 self._asked(protocol.request_decoder.decode(body))
@@ -286,6 +288,7 @@ class Peer(asyncio.Protocol):
             )
         except ValueError as error:  # msgspec's decoding errors are ValueErrors
             self._refuse(ValueError(f"that is no message for a hub: {error}"))
+        self.hub.store.flush()  # the appends of this moment are one commit
 
     def _asked(self, request: Request) -> None:
         if self.hub.leaving:
@@ -378,19 +381,20 @@ class Peer(asyncio.Protocol):
         self._write(protocol.answer(0, kind, value))
 
     def _write(self, data: bytes) -> None:
-        # The first answer of a turn of the loop goes at once, those after it together.
+        # The first answer to what was heard goes at once, those after it together, a turn of the loop later.
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._later is not None:
-            self._later.append(data)
+        if not self._spoke:
+            self._spoke = True
+            transport.write(data)
             return
-        self._later = []
-        transport.write(data)
-        asyncio.get_running_loop().call_soon(self._flush)
+        self._later.append(data)
+        if len(self._later) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        later, self._later = self._later, None
+        later, self._later = self._later, []
         if later and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(later))
 
