@@ -112,6 +112,12 @@ def in_short(value: Any) -> str | None:
     return f"{cls.__name__} ({' × '.join(f'{n:,}' for n in shape)}{f', {dtype}' if dtype is not None else ''})"
 
 
+def for_sql(value: Any) -> Any:
+    """A frame as DuckDB reads it: a named index of pandas as columns, names as text."""
+    find = getattr(_library(type(value)), "for_sql", None)
+    return value if find is None else find(value)
+
+
 class Rows(NamedTuple):
     """The beginning of a table as text, for people: ``rows`` of ``shape``'s many."""
 

@@ -159,6 +159,11 @@ def _feed_fixed(value: Any, digest: Digest) -> None:
     digest.update(raw.data)
 
 
+def for_sql(value: Any) -> Any:
+    """A batch as a table."""
+    return pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
+
+
 def begin(value: Any, rows: int, columns: int) -> Rows | None:
     """The first rows of a table, batch or array."""
     if isinstance(value, pa.Array | pa.ChunkedArray):

@@ -438,6 +438,15 @@ def _read_index_value(node: Any, reader: PartReader) -> Any:
     return _read_index(about["index"], columns, reader)
 
 
+def for_sql(frame: Any) -> Any:
+    """The frame with its named index as columns."""
+    if not isinstance(frame, pd.DataFrame):
+        return frame
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    return frame.set_axis([str(name) for name in frame.columns], axis=1)
+
+
 def begin(value: Any, rows: int, columns: int) -> Rows | None:
     """The first rows of a frame or series; the index stands in front unless it only counts."""
     value = getattr(value, "data", value) if type(value).__name__ == "Styler" else value

@@ -260,8 +260,10 @@ class RunJournal(ABC):
         """Notices after ``from_global_seq`` (None: from now on), then live; survives a hub restart without gap or repeat."""
 
     @abstractmethod
-    async def query(self, sql: str, *, timeout_s: float = 30.0) -> Path:
+    async def query(self, sql: str, *, timeout_s: float = 30.0, parameters: Mapping[str, Any] | None = None) -> Path:
         """Run one SELECT over the documented views; the result is a Parquet file that the caller owns.
+
+        ``parameters`` are values of ``$name`` in it.
 
         Raises:
             SqlError: not one read-only statement, an unknown name, or the time limit.

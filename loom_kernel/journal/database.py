@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.journal.commit_log import CommitLog
 from loom_kernel.journal.core import DELETED, RunHead
 from loom_kernel.journal.intake import Intake
+from loom_kernel.journal.parameters import plain
 from loom_kernel.journal.room import RESERVE_BYTES, Reserve, free_bytes, is_full
 from loom_kernel.journal.statement import explained, the_select
 from loom_kernel.journal.tables import Tables
@@ -251,7 +253,7 @@ def _lock_down(connection: Any, folder: Path) -> None:
     connection.execute("set lock_configuration = true")
 
 
-def select_to_parquet(cursor: Any, sql: str, path: Path) -> None:
+def select_to_parquet(cursor: Any, sql: str, path: Path, parameters: Mapping[str, Any] | None = None) -> None:
     """Run one SELECT in a read-only transaction; the result goes to ``path``. Closes ``cursor``.
 
     Raises:
@@ -259,8 +261,9 @@ def select_to_parquet(cursor: Any, sql: str, path: Path) -> None:
     """
     try:
         select = the_select(duckdb, cursor, sql)
+        bound = {name: plain(name, value) for name, value in parameters.items()} if parameters else None
         cursor.execute("begin transaction read only")
-        relation = cursor.sql(select)
+        relation = cursor.sql(select, params=bound)
         whole = storable(relation)
         try:
             whole.write_parquet(str(path))
@@ -269,7 +272,7 @@ def select_to_parquet(cursor: Any, sql: str, path: Path) -> None:
                 raise
             cursor.execute("rollback")  # a sum beyond 64 bits: better a rounded one than none
             cursor.execute("begin transaction read only")
-            cursor.sql(select).write_parquet(str(path))
+            cursor.sql(select, params=bound).write_parquet(str(path))
     except duckdb.Error as error:
         path.unlink(missing_ok=True)
         raise SqlError(explained(error)) from None
@@ -290,7 +293,9 @@ def storable(relation: Any) -> Any:
     return relation.select("* replace (" + ", ".join(f"{name}::bigint as {name}" for name in quoted) + ")")
 
 
-def query_entries(entries: list[JournalEntry], sql: str, timeout_s: float) -> Path:
+def query_entries(
+    entries: list[JournalEntry], sql: str, timeout_s: float, parameters: Mapping[str, Any] | None = None
+) -> Path:
     """The same SELECT over entries in memory; the file is the caller's. Blocks.
 
     Raises:
@@ -312,7 +317,7 @@ def query_entries(entries: list[JournalEntry], sql: str, timeout_s: float) -> Pa
         timer.start()
         try:
             path = scratch / "tmp" / "result.parquet"
-            select_to_parquet(cursor, sql, path)
+            select_to_parquet(cursor, sql, path, parameters)
             return path
         finally:
             timer.cancel()

@@ -689,10 +689,12 @@ class DuckDBRunJournal(RunJournal):
         notices += [notice_of(entry) for entry in tail if last < entry.global_seq <= acked]
         return notices[:limit]
 
-    async def query(self, sql: str, *, timeout_s: float = 30.0) -> Path:
+    async def query(
+        self, sql: str, *, timeout_s: float = 30.0, parameters: Mapping[str, Any] | None = None
+    ) -> Path:
         self._check(reading=True)
         await self._reached(self._acked)
-        return await self._queries.query(sql, timeout_s)
+        return await self._queries.query(sql, timeout_s, parameters)
 
     async def _in_reader(self, how: Callable[..., T], *args: Any) -> T:
         with self._clock.busy():

@@ -227,11 +227,11 @@ class MemoryRunJournal(RunJournal):
         later = itertools.dropwhile(lambda entry: entry.global_seq <= after, self._all)
         return [notice_of(entry) for entry in itertools.islice(later, limit)]
 
-    async def query(self, sql: str, *, timeout_s: float = 30.0) -> Path:
+    async def query(self, sql: str, *, timeout_s: float = 30.0, parameters: Mapping[str, Any] | None = None) -> Path:
         self._check_open()
         from loom_kernel.journal.duckdb_store import query_entries
 
-        return await asyncio.to_thread(query_entries, list(self._all), sql, timeout_s)
+        return await asyncio.to_thread(query_entries, list(self._all), sql, timeout_s, parameters)
 
     # ------------------------------------------------------------ blobs
 

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,17 @@ QUERIES = 2
 
 class QueryRunner:
     """Args:
-    run: ``run(cursor, sql, path)`` writes a result, on a thread.
+    run: ``run(cursor, sql, path, parameters)`` writes a result, on a thread.
     cursor: makes a cursor that can be interrupted.
     scratch: where results go.
     """
 
     def __init__(
-        self, run: Callable[[Any, str, Path], None], cursor: Callable[[], Any], scratch: Path, clock: Clock
+        self,
+        run: Callable[[Any, str, Path, Mapping[str, Any] | None], None],
+        cursor: Callable[[], Any],
+        scratch: Path,
+        clock: Clock,
     ) -> None:
         self._run, self._cursor, self._scratch, self._clock = run, cursor, scratch, clock
         self._slots = asyncio.Semaphore(QUERIES)
@@ -39,7 +43,7 @@ class QueryRunner:
         """A new name in the scratch folder, for whoever takes the file."""
         return self._scratch / f"q{os.getpid()}-{time.time_ns():x}-{next(self._numbers)}{suffix}"
 
-    async def query(self, sql: str, timeout_s: float) -> Path:
+    async def query(self, sql: str, timeout_s: float, parameters: Mapping[str, Any] | None = None) -> Path:
         """Raises: SqlError."""
         async with self._slots:
             loop = asyncio.get_running_loop()
@@ -53,7 +57,7 @@ class QueryRunner:
                 cursor.interrupt()
 
             timer = loop.call_later(timeout_s, stop)
-            work = loop.run_in_executor(None, self._run, cursor, sql, path)
+            work = loop.run_in_executor(None, self._run, cursor, sql, path, parameters)
             try:
                 with self._clock.busy():
                     await asyncio.shield(work)

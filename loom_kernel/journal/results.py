@@ -16,11 +16,14 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
 from loom_kernel.errors import SqlError
+from loom_kernel.journal.artifact_tables import FUNCTION, ArtifactCall, call_of, read, rewritten
+from loom_kernel.journal.parameters import plain
+from loom_kernel.journal.places import pointed
 from loom_kernel.journal.sql_views import COLUMNS
 from loom_kernel.journal.statement import explained, the_select
 
@@ -68,19 +71,38 @@ def _remove(pid: int) -> None:
 _FILE_FUNCTIONS = re.compile(r"^(read_\w+|\w+_scan|glob|sniff_csv|parquet_\w+)$")
 
 
+class Parsed(NamedTuple):
+    """A SELECT: what it reads, and its calls of ``artifact()``."""
+
+    names: set[str]
+    artifacts: list[ArtifactCall]
+
+
 def table_names(sql: str) -> set[str]:
     """What a SELECT reads: tables, and functions over files as ``read_csv()``. What it defines itself is left out.
 
     Raises:
         SqlError: it is not one SELECT.
     """
+    return parse(sql).names
+
+
+def parse(sql: str) -> Parsed:
+    """What a SELECT reads.
+
+    Raises:
+        SqlError: it is not one SELECT, or calls ``artifact()`` in a wrong way.
+    """
     with duckdb.connect(":memory:", config={"python_enable_replacements": "false"}) as connection:
         select = the_select(duckdb, connection, sql)
         tree = json.loads(connection.execute("select json_serialize_sql(?)", [select]).fetchall()[0][0])
     if tree.get("error"):  # a PIVOT inside, which has no tree: every word may be a name
-        return set(re.findall(r"\w+", select)) & VIEWS
+        if re.search(rf"\b{FUNCTION}\s*\(", select, re.IGNORECASE):
+            raise SqlError("artifact() cannot stand beside a PIVOT; keep the table with NAME << first, and pivot that")
+        return Parsed(set(re.findall(r"\w+", select)) & VIEWS, [])
     named: set[str] = set()
     defined: set[str] = set()
+    artifacts: list[ArtifactCall] = []
     nodes: list[Any] = [tree]
     while nodes:
         node = nodes.pop()
@@ -90,6 +112,9 @@ def table_names(sql: str) -> set[str]:
                 named.add(node["table_name"] if schema in ("", "main") else f"{schema}.{node['table_name']}")
             elif node.get("type") == "TABLE_FUNCTION":
                 function = (node.get("function") or {}).get("function_name", "")
+                call = call_of(node)
+                if call is not None:
+                    artifacts.append(call)
                 if _FILE_FUNCTIONS.match(function):
                     named.add(f"{function}()")
             elif "cte_map" in node:
@@ -97,38 +122,83 @@ def table_names(sql: str) -> set[str]:
             nodes += node.values()
         elif isinstance(node, list):
             nodes += node
-    return named - (defined - VIEWS)  # ``with runs as (from runs) ...`` does read runs
+    return Parsed(named - (defined - VIEWS), artifacts)  # ``with runs as (from runs) ...`` does read runs
 
 
-async def answer(sql: str, frames: Mapping[str, Any], query: Callable[[str], Awaitable[Path]]) -> DuckDBPyRelation:
+async def answer(
+    sql: str,
+    frames: Mapping[str, Any],
+    query: Callable[..., Awaitable[Path]],
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    get_blob: Callable[[str], Awaitable[bytes]] | None = None,
+    namespace: Mapping[str, Any] | None = None,
+) -> DuckDBPyRelation:
     """Answer ``sql`` where it has to be: by the journal's ``query``, or here when it names something local.
 
     Args:
         frames: local variables that may be meant, by name.
         query: ``RunJournal.query``.
+        parameters: values of ``$name`` in the query, bound and never pasted into it.
+        get_blob: ``RunJournal.get_blob``, for ``artifact('name')``.
+        namespace: where the notebook's classes are found, for the same.
 
     Raises:
-        SqlError: it is not one SELECT, or a name is wrong.
+        SqlError: it is not one SELECT, or a name is wrong; with a caret under the place.
     """
-    names = await asyncio.to_thread(table_names, sql)
-    if names <= VIEWS:
-        return relation(await query(sql))
+    try:
+        return await _answer(sql, frames, query, parameters, get_blob, namespace)
+    except SqlError as error:
+        raise SqlError(pointed(str(error), sql)) from None
+
+
+async def _answer(
+    sql: str,
+    frames: Mapping[str, Any],
+    query: Callable[..., Awaitable[Path]],
+    parameters: Mapping[str, Any] | None,
+    get_blob: Callable[[str], Awaitable[bytes]] | None,
+    namespace: Mapping[str, Any] | None,
+) -> DuckDBPyRelation:
+    names, artifacts = await asyncio.to_thread(parse, sql)
+    if names <= VIEWS and not artifacts:
+        return relation(await (query(sql, parameters=parameters) if parameters else query(sql)))
+
+    async def ask(text: str) -> list[tuple[Any, ...]]:
+        return await asyncio.to_thread(_rows, await query(text))
 
     async def views(wanted: list[str]) -> dict[str, Path]:
         paths = await asyncio.gather(*(query(f"from {name}") for name in wanted))
         return dict(zip(wanted, paths, strict=True))
 
-    return await local_query(sql, frames, views)
+    if artifacts and get_blob is not None:
+        sql, calls = rewritten(sql, artifacts)
+        frames = {**frames, **{name: await read(call, ask, get_blob, namespace) for name, call in calls.items()}}
+    return await local_query(sql, frames, views, parameters)
+
+
+def _rows(path: Path) -> list[tuple[Any, ...]]:
+    """A result's rows; the file goes."""
+    try:
+        with duckdb.connect(":memory:") as connection:
+            rows: list[tuple[Any, ...]] = connection.read_parquet(str(path)).fetchall()
+            return rows
+    finally:
+        path.unlink(missing_ok=True)
 
 
 async def local_query(
-    sql: str, frames: Mapping[str, Any], views: Callable[[list[str]], Awaitable[dict[str, Path]]]
+    sql: str,
+    frames: Mapping[str, Any],
+    views: Callable[[list[str]], Awaitable[dict[str, Path]]],
+    parameters: Mapping[str, Any] | None = None,
 ) -> DuckDBPyRelation:
     """Answer ``sql`` in the person's own DuckDB.
 
     Args:
         frames: pandas, polars or arrow tables and relations, by the name the query uses.
         views: gives Parquet files of the journal's views.
+        parameters: values of ``$name``.
 
     Raises:
         SqlError: it is not one SELECT, or a name is wrong.
@@ -136,10 +206,16 @@ async def local_query(
     names = await asyncio.to_thread(table_names, sql)
     wanted = sorted(names & VIEWS)
     paths = {name: _keep(path) for name, path in (await views(wanted)).items()} if wanted else {}
-    return await asyncio.to_thread(_local, sql, frames, names, paths)
+    return await asyncio.to_thread(_local, sql, frames, names, paths, parameters)
 
 
-def _local(sql: str, frames: Mapping[str, Any], names: set[str], paths: Mapping[str, Path]) -> DuckDBPyRelation:
+def _local(
+    sql: str,
+    frames: Mapping[str, Any],
+    names: set[str],
+    paths: Mapping[str, Path],
+    parameters: Mapping[str, Any] | None,
+) -> DuckDBPyRelation:
     connection = duckdb.default_connection()
     select = the_select(duckdb, connection, sql)
     if paths:
@@ -150,7 +226,16 @@ def _local(sql: str, frames: Mapping[str, Any], names: set[str], paths: Mapping[
     try:
         # DuckDB looks for the frames among the variables of the code that calls it: give it a scope with just those.
         found: DuckDBPyRelation = eval(
-            "__run(__select)", {"__builtins__": {}, "__run": connection.sql, "__select": select, **here}
+            "__run(__select, params=__parameters)",
+            {
+                "__builtins__": {},
+                "__run": connection.sql,
+                "__select": select,
+                "__parameters": {name: plain(name, value) for name, value in parameters.items()}
+                if parameters
+                else None,
+                **here,
+            },
         )
         return found
     except duckdb.Error as error:

@@ -112,7 +112,13 @@ def run(
     return started
 
 
-def sql(query: str, *, frames: Mapping[str, Any] | None = None, timeout_s: float = 30.0) -> Any:
+def sql(
+    query: str,
+    *,
+    frames: Mapping[str, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    timeout_s: float = 30.0,
+) -> Any:
     """Ask the journal in SQL; the result is a relation on DuckDB's default connection.
 
     Tables that are neither views of the journal nor files are looked up among the caller's variables.
@@ -120,6 +126,7 @@ def sql(query: str, *, frames: Mapping[str, Any] | None = None, timeout_s: float
     Args:
         query: one read-only statement.
         frames: tables by name, instead of the caller's variables.
+        parameters: values of ``$name`` in the query; they are bound, so a text stays a text whatever is in it.
         timeout_s: seconds until the query is given up.
 
     Raises:
@@ -128,4 +135,4 @@ def sql(query: str, *, frames: Mapping[str, Any] | None = None, timeout_s: float
     if frames is None:
         caller = sys._getframe(1)
         frames = {**caller.f_globals, **caller.f_locals}
-    return get_runtime().sql(query, frames, timeout_s=timeout_s)
+    return get_runtime().sql(query, frames, parameters=parameters, timeout_s=timeout_s)

@@ -572,17 +572,40 @@ class Runtime:
 
     # ------------------------------------------------------------ SQL
 
-    def sql(self, query: str, frames: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:
+    def sql(
+        self,
+        query: str,
+        frames: Mapping[str, Any] | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Any:
         """See :func:`loom_kernel.sql`. ``frames`` are variables that the query may mean."""
-        return self.loop.call(lambda: self.sql_async(query, frames, timeout_s=timeout_s), "sql()", "sql_async()")
+        return self.loop.call(
+            lambda: self.sql_async(query, frames, parameters=parameters, timeout_s=timeout_s), "sql()", "sql_async()"
+        )
 
-    async def sql_async(self, query: str, frames: Mapping[str, Any] | None = None, *, timeout_s: float = 30.0) -> Any:
+    async def sql_async(
+        self,
+        query: str,
+        frames: Mapping[str, Any] | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        timeout_s: float = 30.0,
+    ) -> Any:
         """Twin of :meth:`sql`."""
         from loom_kernel.journal import results
 
         tables = {name: value for name, value in (frames or {}).items() if _is_table(name, value)}
         return await self.on_loop(
-            lambda: results.answer(query, tables, lambda text: self.journal.query(text, timeout_s=timeout_s))
+            lambda: results.answer(
+                query,
+                tables,
+                lambda text, **more: self.journal.query(text, timeout_s=timeout_s, **more),
+                parameters=parameters,
+                get_blob=self.journal.get_blob,
+                namespace=self.namespace(),
+            )
         )
 
     # ------------------------------------------------------------ settings

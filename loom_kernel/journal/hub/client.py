@@ -37,6 +37,7 @@ from loom_kernel.journal.core import Prepared, prepare, prepare_post
 from loom_kernel.journal.hub import paths, protocol
 from loom_kernel.journal.hub.link import Link
 from loom_kernel.journal.keeping import GcReport
+from loom_kernel.journal.parameters import pack
 
 _UNNAMED = "unnamed:"
 """Begins the key that an append without one gets, so that it too may be repeated after the hub was killed."""
@@ -289,8 +290,11 @@ class HubJournal(RunJournal):
         for subscription in list(self._subscriptions.values()):
             subscription._begin()
 
-    async def query(self, sql: str, *, timeout_s: float = 30.0) -> Path:
-        future = self._link.call("query", (sql, timeout_s))
+    async def query(self, sql: str, *, timeout_s: float = 30.0, parameters: Mapping[str, Any] | None = None) -> Path:
+        if parameters:
+            future = self._link.call("query_with", (sql, timeout_s, pack(parameters)))
+        else:
+            future = self._link.call("query", (sql, timeout_s))
         try:
             return Path(await asyncio.shield(future))
         except asyncio.CancelledError:

@@ -22,7 +22,7 @@ from loom_kernel.journal.hub import launch, paths, protocol
 from loom_kernel.journal.hub.protocol import Answer, Drained, Frames, FrameTooLong, Hello, Push, Status, Welcome
 from loom_kernel.journal.migrations import SCHEMA
 
-NOT_REPEATED = frozenset({"query"})
+NOT_REPEATED = frozenset({"query", "query_with"})
 
 _HANDSHAKE_S = 15.0
 _GIVE_UP_S = 90.0

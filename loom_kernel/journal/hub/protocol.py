@@ -197,6 +197,7 @@ METHODS: dict[str, Method] = {
     "unsubscribe": _method(tuple[int], None),
     # values
     "query": _method(tuple[str, float], str),
+    "query_with": _method(tuple[str, float, bytes], str),
     "get_blob": _method(tuple[str], tuple[bytes | None, str | None]),  # the bytes, or where they lie for the asker
     "gc": _method(tuple[float, bool], dict[str, int]),
 }

@@ -12,6 +12,7 @@ from loom_kernel import events
 from loom_kernel.errors import AnswerError
 from loom_kernel.journal.abc import Append, Holder, JournalEntry, Lease, LeaseAcquired, LeaseHeld, LeaseState
 from loom_kernel.journal.hub.protocol import Acked, Drained, Leased, Page, RunFilter
+from loom_kernel.journal.parameters import unpack
 
 if TYPE_CHECKING:
     from loom_kernel.journal.hub.server import Peer
@@ -202,6 +203,11 @@ async def unsubscribe(peer: Peer, number: int) -> None:
 @_handler
 async def query(peer: Peer, sql: str, timeout_s: float) -> str:
     return str(await peer.hub.store.query(sql, timeout_s=timeout_s))
+
+
+@_handler
+async def query_with(peer: Peer, sql: str, timeout_s: float, parameters: bytes) -> str:
+    return str(await peer.hub.store.query(sql, timeout_s=timeout_s, parameters=unpack(parameters)))
 
 
 @_handler
