@@ -16,6 +16,7 @@ grows as it is written. Entries are numbered without a gap, so a segment must re
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import threading
 import zlib
@@ -32,6 +33,8 @@ from loom_kernel.journal.room import FULL
 FORMAT = 1
 SEGMENT_BYTES = 16 << 20
 NEXT = "next.zeros"
+ACCEPT = "LOOM_ACCEPT_LOSS"
+"""``first-last``: events that a person gives up, so that a damaged journal opens without them."""
 
 _FRAME = struct.Struct("<IIQ")
 _CHECKED_FROM = 8  # the checksum covers the frame from here
@@ -85,6 +88,13 @@ class CommitLog:
         Raises:
             StorageUnavailableError: a segment is damaged in its middle, or of a newer format.
         """
+        if self._segments and self._segments[0] - 1 > after:
+            self._lost(
+                after + 1,
+                self._segments[0] - 1,
+                f"the journal's log in {self._folder} begins behind what its database holds (is the database's .wal file "
+                "damaged, or was the database exchanged?)",
+            )
         for i, first in enumerate(list(self._segments)):
             until = self._segments[i + 1] if i + 1 < len(self._segments) else None
             if until is None or until - 1 > after:  # else all of it is applied
@@ -111,17 +121,21 @@ class CommitLog:
             at = end
         if until is not None:
             if reached != until - 1:
-                raise StorageUnavailableError(
-                    f"the journal's log {path} is damaged at byte {at}, in the middle of what was acknowledged. "
-                    "Restore the folder from a copy, or move this file away to go on without what it held.",
-                    str(path),
-                )
+                self._lost(reached + 1, until - 1, f"the journal's log {path} is damaged at byte {at}")
         elif at == 0:  # not even its header: the process died while making it
             self._disk.unlink(path)
             self._segments.remove(first)
             self.cut = len(data) - data.count(0)
         else:
             self._go_on(path, data, at)
+
+    def _lost(self, first: int, last: int, why: str) -> None:
+        if os.environ.get(ACCEPT) != f"{first}-{last}":
+            raise StorageUnavailableError(
+                f"{why}: events {first} to {last}, which were acknowledged, are missing. Restore the folder from a copy, or "
+                f"set {ACCEPT}={first}-{last} once to go on without them.",
+                str(self._folder),
+            )
 
     def _go_on(self, path: Path, data: bytes, end: int) -> None:
         """Write behind ``end`` from now on. What was torn there must go: it could pass for a record later."""
@@ -227,7 +241,7 @@ class CommitLog:
     def _fill(self) -> None:
         path = self._folder / NEXT
         with contextlib.suppress(OSError):  # no room: segments grow then, and the writer tells of a full disk
-            if not path.exists() or path.stat().st_size != SEGMENT_BYTES:
+            if self._disk.size(path) != SEGMENT_BYTES:
                 part = path.with_suffix(".part")
                 self._disk.fill(part, SEGMENT_BYTES)
                 self._disk.rename(part, path)

@@ -32,9 +32,9 @@ class Disk:
         """What was written to the file survives a loss of power."""
         _sync(fd)
 
-    def sync_folder(self, folder: Path) -> None:
+    def sync_folder(self, where: Path) -> None:
         """The names in the folder do."""
-        fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(where, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
@@ -45,6 +45,13 @@ class Disk:
 
     def unlink(self, path: Path) -> None:
         path.unlink(missing_ok=True)
+
+    def size(self, path: Path) -> int | None:
+        """Bytes of the file; None where there is none."""
+        try:
+            return path.stat().st_size
+        except FileNotFoundError:
+            return None
 
     def fill(self, path: Path, size: int) -> None:
         """Make a file of that many zeros, on disk when it returns; nothing is left of it when it fails."""

@@ -30,7 +30,10 @@ MIRROR = 2_000
 """Heads of resting runs kept by the applier, at most."""
 
 MANY_HEADS = 1_000
-"""Rows of ``live_heads`` that make moving them worth the while."""
+"""Rows of ``live_heads`` that make moving them worth the while in a quiet moment."""
+
+TOO_MANY_HEADS = 20_000
+"""The same without one."""
 
 _EVENT = "global_seq, run_id, seq, key, type, node_id, payload, created_at"
 _HEAD = "run_id, global_seq, created_seq, last_seq, epoch, status, reason, resumable, prompts, holder, created_at, updated_at"
@@ -102,6 +105,8 @@ class Tables:
 
     def settle(self) -> None:
         """Between two batches."""
+        if self._new_heads >= TOO_MANY_HEADS:
+            self.move_resting()
         self._checkpoint(False)
 
     def tidy(self) -> None:

@@ -84,6 +84,73 @@ def test_the_last_record_may_be_torn_anywhere(log: CommitLog, tmp_path: Path) ->
         assert changes(tmp_path) == [[entry(1)], [entry(2)]]
 
 
+def filled(folder: Path) -> CommitLog:
+    """A log whose first segment was filled ahead."""
+    log = CommitLog(folder)
+    assert list(log.changes(0)) == []
+    log.fill_ahead()
+    assert log._filler is not None
+    log._filler.join()
+    return log
+
+
+def test_segments_are_filled_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write into one changes no file's size; the next is made meanwhile; leaving in good order leaves none."""
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 4096)
+    log = filled(tmp_path)
+    for i in range(1, 30):
+        write(log, [entry(i, size=300)])
+        assert log._filler is not None
+        log._filler.join()
+        assert {path.stat().st_size for path in tmp_path.iterdir()} <= {4096, *range(4097, 4500)}
+    assert len(list(tmp_path.glob("*.log"))) == 3
+    log.drop_ahead()
+    assert not (tmp_path / "next.zeros").exists()
+    write(log, [entry(30)])
+    log.close()
+    assert [change[0].global_seq for change in changes(tmp_path)] == list(range(1, 31))
+    again = CommitLog(tmp_path)
+    list(again.changes(0))
+    again.close(everything_applied=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_growing_segment_is_left_for_a_filled_one(tmp_path: Path) -> None:
+    """The first writes do not wait for it; as soon as it is there they go on in it."""
+    log = opened(tmp_path)
+    write(log, [entry(1)])
+    log.fill_ahead()
+    assert log._filler is not None
+    log._filler.join()
+    write(log, [entry(2)], [entry(3)])
+    log.close()
+    assert [path.name for path in sorted(tmp_path.glob("*.log"))] == [f"{first:020d}.log" for first in (1, 2)]
+    assert changes(tmp_path) == [[entry(1)], [entry(2)], [entry(3)]]
+
+
+def test_the_last_record_may_be_torn_anywhere_among_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, in a segment that was filled ahead: what the torn record left behind cannot pass for one later."""
+    monkeypatch.setattr(commit_log, "SEGMENT_BYTES", 4096)
+    log = filled(tmp_path)
+    log._ahead = False
+    write(log, [entry(1)])
+    start, whole = log._end, record([entry(2), entry(3)]) + record([entry(4)])
+    write(log, [entry(2), entry(3)], [entry(4)])
+    log.close()
+    [path] = tmp_path.glob("*.log")
+    content = path.read_bytes()
+    first = len(record([entry(2), entry(3)]))
+    for kept in range(first):  # the second record arrived, the first only up to here
+        torn = content[: start + kept] + bytes(first - kept) + content[start + first :]
+        path.write_bytes(torn)
+        again = CommitLog(tmp_path)
+        assert list(again.changes(0)) == [[entry(1)]], kept
+        write(again, [entry(2), entry(3)])
+        again.close()
+        assert changes(tmp_path) == [[entry(1)], [entry(2), entry(3)]]
+    assert len(whole) > first
+
+
 @pytest.mark.parametrize("at", range(0, 40, 3))
 def test_a_damaged_last_record_is_cut(log: CommitLog, tmp_path: Path, at: int) -> None:
     """A flipped bit, wherever it is, does not pass for a record."""
@@ -117,10 +184,10 @@ def test_a_segment_without_a_header_is_as_none(tmp_path: Path) -> None:
     """The process died while it made one."""
     (tmp_path / f"{7:020d}.log").write_bytes(b"\x10\0\0")
     log = CommitLog(tmp_path)
-    assert list(log.changes(0)) == []
+    assert list(log.changes(6)) == []
     write(log, [entry(7)])
     log.close()
-    assert changes(tmp_path) == [[entry(7)]]
+    assert changes(tmp_path, after=6) == [[entry(7)]]
 
 
 def test_segments_go_when_they_are_applied(log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,9 +216,35 @@ def test_damage_in_the_middle_is_told(log: CommitLog, tmp_path: Path, monkeypatc
     content = bytearray(first.read_bytes())
     content[-1] ^= 1
     first.write_bytes(content)
-    with pytest.raises(StorageUnavailableError, match="damaged"):
+    with pytest.raises(StorageUnavailableError, match=r"damaged at byte .* events 2 to 2, which were acknowledged"):
         changes(tmp_path)
     assert [change[0].global_seq for change in changes(tmp_path, after=2)] == [3, 4]
+
+
+def test_a_person_may_go_on_without_what_is_lost(
+    log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By naming exactly what is given up."""
+    for i in range(1, 4):
+        write(log, [entry(i)])
+    log.close()
+    [path] = tmp_path.glob("*.log")
+    content = path.read_bytes()
+    path.unlink()
+    other = CommitLog(tmp_path)
+    assert list(other.changes(3)) == []
+    write(other, [entry(4)])
+    other.close()
+    with pytest.raises(StorageUnavailableError, match="LOOM_ACCEPT_LOSS=2-3"):
+        changes(tmp_path, after=1)
+    monkeypatch.setenv("LOOM_ACCEPT_LOSS", "1-3")
+    with pytest.raises(StorageUnavailableError, match="LOOM_ACCEPT_LOSS=2-3"):
+        changes(tmp_path, after=1)
+    monkeypatch.setenv("LOOM_ACCEPT_LOSS", "2-3")
+    assert changes(tmp_path, after=1) == [[entry(4)]]
+    monkeypatch.delenv("LOOM_ACCEPT_LOSS")
+    path.write_bytes(content)
+    assert changes(tmp_path, after=1) == [[entry(2)], [entry(3)], [entry(4)]]
 
 
 def test_a_newer_format_is_refused(log: CommitLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
