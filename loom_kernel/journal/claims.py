@@ -23,6 +23,9 @@ LOOK_S = 5.0
 LOOK_SOON_S = 0.3
 """The same for holders whose connection has closed."""
 
+TICKETS = 10_000
+"""Claims that are remembered, about."""
+
 _NEWS = frozenset({events.RunCreated.type, RELEASED})
 _CANDIDATES = _NEWS | {events.LeaseTaken.type}
 
@@ -41,7 +44,9 @@ class Claims:
 
     def __init__(self, core: JournalCore, take: Take, release: Callable[[LeaseAcquired], Awaitable[None]]) -> None:
         self._core, self._take, self._release = core, take, release
-        self._candidates: dict[str, None] | None = None  # runs that are or may become free, the oldest first
+        self._asked = False  # nobody pays for this before somebody claims
+        self._new: dict[str, None] = {}  # runs that are or may become free and are not sorted in yet
+        self._groups: dict[tuple[str, str], dict[str, None]] = {}  # by what they need, the oldest first
         self._tickets: dict[str, str] = {}  # the run that each claim got, should its answer have been lost
         self._waiting: set[asyncio.Event] = set()
         self._returning: set[asyncio.Task[None]] = set()
@@ -51,12 +56,12 @@ class Claims:
 
     def committed(self, entries: Iterable[JournalEntry]) -> None:
         """Entries became durable."""
-        if self._candidates is None:
+        if not self._asked:
             return
         news = False
         for entry in entries:
             if entry.type in _CANDIDATES:
-                self._candidates.setdefault(entry.run_id)
+                self._new[entry.run_id] = None
                 news = news or entry.type in _NEWS
         if news:
             self.changed()
@@ -108,17 +113,14 @@ class Claims:
             self._waiting.discard(wake)
 
     async def _try(self, definitions: Mapping[str, str], holder: Holder, but: Collection[str]) -> LeaseAcquired | None:
-        for run_id in self._runs_for(holder.ticket):
-            head = self._core.heads.get(run_id)
-            if head is None or not head.exists or head.status in AT_REST:
-                self._forget(run_id)
-                continue
+        self._sort_in()
+        tried: set[str] = set()
+        while (run_id := self._got_before(holder, tried) or self._oldest(definitions, {*but, *tried})) is not None:
+            tried.add(run_id)
 
             def fits(head: RunHead) -> bool:
-                return self._got_before(head, holder) or self._core.claimable(head, definitions, but)
+                return _is_of(head, holder) or self._core.claimable(head, definitions, but)
 
-            if not fits(head):
-                continue
             taking = asyncio.ensure_future(self._take(run_id, holder, fits))
             try:
                 got = await asyncio.shield(taking)
@@ -128,40 +130,68 @@ class Claims:
             except UnknownRunError:
                 continue  # it was deleted meanwhile
             if got is not None:
-                if holder.ticket:
-                    self._tickets[holder.ticket] = run_id
+                self._remember(holder.ticket, run_id)
                 return got
         return None
 
-    def _runs_for(self, ticket: str) -> list[str]:
-        if self._candidates is None:
-            heads = sorted((head for head in self._core.heads.values() if head.exists), key=lambda h: h.created_seq)
-            self._candidates = {head.run_id: None for head in heads if head.status not in AT_REST}
-            self._tickets = {head.holder.ticket: head.run_id for head in heads if head.holder and head.holder.ticket}
-        runs = list(self._candidates)
-        known = self._tickets.get(ticket) if ticket else None
-        return runs if known is None else [known, *runs]
+    def _sort_in(self) -> None:
+        heads = self._core.heads
+        if not self._asked:
+            self._asked = True
+            known = sorted((head for head in heads.values() if head.exists), key=lambda head: head.created_seq)
+            self._new = {head.run_id: None for head in known}
+            self._tickets = {head.holder.ticket: head.run_id for head in known if head.holder and head.holder.ticket}
+        for run_id in self._new:
+            head = heads.get(run_id)
+            if head is not None and head.status not in AT_REST and (asks := head.asks_for) is not None:
+                self._groups.setdefault(asks, {}).setdefault(run_id)
+        self._new.clear()
 
-    def _got_before(self, head: RunHead, holder: Holder) -> bool:
-        return bool(holder.ticket) and head.holder is not None and head.holder.ticket == holder.ticket
+    def _oldest(self, definitions: Mapping[str, str], but: Collection[str]) -> str | None:
+        """Of the runs that are free, the one that was made first."""
+        oldest: RunHead | None = None
+        for asks in definitions.items():
+            group, gone = self._groups.get(asks, {}), []
+            for run_id in group:
+                head = self._core.heads.get(run_id)
+                if head is None or not head.exists or head.status in AT_REST:
+                    gone.append(run_id)
+                elif self._core.claimable(head, definitions, but):
+                    if oldest is None or head.created_seq < oldest.created_seq:
+                        oldest = head
+                    break
+            for run_id in gone:
+                del group[run_id]
+        return None if oldest is None else oldest.run_id
 
-    def _forget(self, run_id: str) -> None:
-        assert self._candidates is not None
-        self._candidates.pop(run_id, None)
-        head = self._core.heads.get(run_id)
-        if head is not None and head.holder is not None:
-            self._tickets.pop(head.holder.ticket, None)
-        if len(self._tickets) > 2 * len(self._candidates) + 100:
-            alive = self._candidates
-            self._tickets = {ticket: run for ticket, run in self._tickets.items() if run in alive}
+    def _got_before(self, holder: Holder, tried: Collection[str]) -> str | None:
+        run_id = self._tickets.get(holder.ticket) if holder.ticket else None
+        head = self._core.heads.get(run_id) if run_id is not None and run_id not in tried else None
+        return run_id if head is not None and _is_of(head, holder) else None
+
+    def _remember(self, ticket: str, run_id: str) -> None:
+        if not ticket:
+            return
+        self._tickets[ticket] = run_id
+        if len(self._tickets) > TICKETS:
+            heads = self._core.heads
+            self._tickets = {
+                ticket: run_id
+                for ticket, run_id in self._tickets.items()
+                if (head := heads.get(run_id)) is not None and head.holder is not None and head.holder.ticket == ticket
+            }
 
     def _look_again_in(self, definitions: Mapping[str, str], but: Collection[str]) -> float | None:
         """Seconds until a lease that keeps a fitting run from being claimed may have expired."""
-        heads = (self._core.heads.get(run_id) for run_id in self._candidates or ())
-        held = [head.run_id for head in heads if head is not None and head.holder and wanted(head, definitions, but)]
-        if not held:
+        soonest: float | None = None
+        for asks in definitions.items():
+            for run_id in self._groups.get(asks, ()):
+                head = self._core.heads.get(run_id)
+                if head is not None and head.holder is not None and run_id not in but:
+                    expires = self._core.expires_in(run_id)
+                    soonest = expires if soonest is None else min(soonest, expires)
+        if soonest is None:
             return None
-        soonest = min(self._core.expires_in(run_id) for run_id in held)
         # A connection that has just closed is often that of a process about to be gone.
         return min(LOOK_S if soonest > GRACE_S else LOOK_SOON_S, soonest + 0.01)
 
@@ -181,7 +211,6 @@ class Claims:
         task.add_done_callback(self._returning.discard)
 
 
-def wanted(head: RunHead, definitions: Mapping[str, str], but: Collection[str]) -> bool:
-    """Whether the run is one that the definitions can execute, whoever has it now."""
-    asks = head.asks_for
-    return asks is not None and head.run_id not in but and definitions.get(asks[0]) == asks[1]
+def _is_of(head: RunHead, holder: Holder) -> bool:
+    """Whether this very claim got the run's lease, and its answer was lost."""
+    return bool(holder.ticket) and head.holder is not None and head.holder.ticket == holder.ticket

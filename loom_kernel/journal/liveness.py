@@ -72,17 +72,18 @@ class Probe:
 
     def __init__(self, keep_s: float = 0.25) -> None:
         self._keep_s = keep_s
-        self._known: dict[Holder, tuple[float, Liveness]] = {}
+        self._known: dict[tuple[int, float, str, str], tuple[float, Liveness]] = {}
 
     def __call__(self, holder: Holder) -> Liveness:
         now = time.monotonic()
-        known = self._known.get(holder)
+        process = (holder.pid, holder.pid_started, holder.boot_id, holder.host)  # whatever it holds, by whatever claim
+        known = self._known.get(process)
         if known is not None and now - known[0] < self._keep_s:
             return known[1]
         answer = liveness(holder)
         if len(self._known) > 1000:
             self._known.clear()
-        self._known[holder] = (now, answer)
+        self._known[process] = (now, answer)
         return answer
 
 

@@ -75,3 +75,27 @@ def test_of_two_answers_one_wins(project: Path) -> None:
         late = next(error for error in errors if error)
         assert "AnswerError" in late and "answered" in late
         assert "190" in one.ok("(await r).result").text or "-1" in one.ok("(await r).result").text
+
+
+def test_a_person_takes_a_run_from_a_living_kernel(project: Path) -> None:
+    """``%loom resume --take``: the other kernel's picture says who has it now, and nothing runs twice."""
+    with Kernel(project) as one, Kernel(project) as two:
+        for kernel in (one, two):
+            kernel.ok("%load_ext loom_kernel")
+        one.ok(DEFINE.format(name="wanted"))
+        one.question(30)
+        two.ok(DEFINE.format(name="wanted").rpartition("r =")[0])
+        refused = two.run("%loom resume wanted")
+        assert refused.error is not None
+        assert "--take" in refused.error
+        two.ok("%loom resume wanted --take")
+        two.question(30)
+        held = one.ok(
+            "import time\nwhile not r.held_by: time.sleep(0.05)\nprint(r)\nprint(r._repr_mimebundle_()['text/plain'])"
+        )
+        assert "Held by" in held.text
+        two.ok("import loom_kernel\nx = loom_kernel.runs(workflow='wanted')[0]\nx.answer('yes')")
+        assert "190" in two.ok("(await x).result").text
+        assert "190" in one.ok("(await r).result").text
+        steps = "select count(*) from events where type = 'node.completed' and node_id like 'step:%'"
+        assert "(20,)" in two.ok(f"loom_kernel.sql({steps!r}).fetchall()").text
