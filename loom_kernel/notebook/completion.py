@@ -158,8 +158,14 @@ class Completion:
 
         found = re.search(r"([\w.]*)$", typed)
         word = found[1] if found is not None else ""
-        if re.fullmatch(r"\s*(?:\w+\s*<<\s*)?(?:--limit[ =]\d+\s+)?(--?\w*)", typed):
+        if re.fullmatch(r"\s*(?:\w+\s*<<\s*)?(?:--limit[ =]\d+\s+|--plot\s+)*(--?\w*)", typed):
             return _starting(typed.split()[-1], arguments("%%loomsql").options(), "option")
+        kept = re.search(r"\bartifact\s*\(\s*'([^']*)$", typed, re.IGNORECASE)
+        if kept is not None:
+            return _starting(kept[1], self._kept_tables(), "class")
+        value = re.search(r"\{\s*(\w*)$", typed)
+        if value is not None:
+            return _starting(value[1], (n for n in list(self._session.namespace) if not n.startswith("_")), "variable")
         frames = self._frames()
         table, dot, column = word.rpartition(".")
         aliases = {
@@ -208,6 +214,13 @@ class Completion:
     def _runs(self) -> list[tuple[str, str]]:
         found = self._ask(lambda runtime: runtime.runs_async(limit=20))
         return [(s.run_id, s.workflow) for s in found.summaries] if found is not None else []
+
+    def _kept_tables(self) -> list[str]:
+        async def ask(runtime: Any) -> list[str]:
+            found = await runtime.sql_async("select distinct name from artifacts where kind = 'table' order by name")
+            return [name for (name,) in found.fetchall()]
+
+        return self._ask(ask) or []
 
     def _questions(self) -> list[tuple[Any, Any]]:
         async def ask(runtime: Any) -> list[tuple[Any, Any]]:

@@ -88,11 +88,13 @@ class Extension:
         return verbs.run(self.session, line, cell)
 
     def _loomsql(self, line: str, cell: str | None = None) -> Any:
-        """Ask the journal in SQL: %loomsql QUERY, or %%loomsql [NAME <<] [--limit N] with the query in the cell."""
+        """Ask the journal in SQL: %loomsql QUERY, or %%loomsql [NAME <<] [--limit N] [--plot] with the query in the cell."""
         if self._sql is None:
             from loom_kernel.notebook.sql_magic import SqlMagic
 
-            self._sql = SqlMagic(lambda q, f: runtime().sql(q, f), self.shell.user_ns, self.shell.display_formatter)
+            self._sql = SqlMagic(
+                lambda q, f, p: runtime().sql(q, f, parameters=p), self.shell.user_ns, self.shell.display_formatter
+            )
         return self._sql.run("%loomsql" if cell is None else "%%loomsql", line, cell)
 
     def _workflow(self, line: str, cell: str) -> None:

@@ -60,12 +60,17 @@ def offered(completion: Completion, text: str) -> list[str] | None:
         ("%%loom run digest\nurl: a\nl", ["limit: "]),
         ("%%workflow x --inp", ["--input"]),
         ("%%workflow x --input limit:i", ["int"]),
-        ("%loomsql select * from r", ["runs"]),
+        ("%loomsql select * from r", ["runs", "records"]),
+        ("%loomsql select * from arti", ["artifacts"]),
+        ("%%loomsql\nselect revi from artifacts where me", ["media_type", "messages"]),
+        ("%loomsql select * from runs where workflow = {u", ["url"]),
+        ("%loomsql from artifact('c", []),
         ("%loomsql select * from f", ["frame"]),
         ("%%loomsql\nselect wi", []),
         ("%%loomsql\nselect * from frame where st", ["station"]),
         ("%%loomsql\nselect n.na from nodes n\nwhere n.dur", ["duration_s"]),
         ("%%loomsql slow << --li", ["--limit"]),
+        ("%%loomsql slow << --limit 5 --p", ["--plot"]),
     ],
 )
 def test_what_is_offered(completion: Completion, text: str, expected: list[str]) -> None:
