@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from loom_kernel.events import Shown
 from loom_kernel.views import words
 from loom_kernel.views.graph import graph
 from loom_kernel.views.node import NodeView
@@ -39,6 +40,7 @@ class DetailShot(Wire):
     facts: list[str] = []
     inputs: str = ""
     output: str = ""
+    shown: list[Shown] = []
     failure: FailureShot | None = None
     log: list[str] = []
     log_left_out: int = 0
@@ -70,6 +72,7 @@ def _detail(view: RunView, node_id: str) -> DetailShot:
         facts=_facts(node),
         inputs="" if bytes(node.args) == b"null" else readable(node.args),
         output="" if node.status != "completed" else readable(node.result),
+        shown=list(node.shown),
         failure=failure_of(node.error) if node.error is not None else None,
         log=log[-LOG_LIMIT:],
         log_left_out=max(0, len(log) - LOG_LIMIT),

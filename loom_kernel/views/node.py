@@ -13,6 +13,9 @@ from loom_kernel.events import NULL, ErrorRecord, PromptOpened, Shown
 LOG_LINES = 2_000
 """Lines kept of one node's log; the oldest go first. The journal keeps all."""
 
+SHOWN = 6
+"""Previews kept of one node."""
+
 ACTIVE = frozenset({"running", "waiting", "retrying"})
 """Node statuses in which something is still going on."""
 
@@ -57,6 +60,7 @@ class NodeView:
         drift: recorded, but never asked for by the execution that ended the run.
         log: lines that it printed, oldest first.
         args, result: encoded values, as the journal keeps them.
+        shown: what a person sees of the tables and figures that it made, the newest last.
     """
 
     node_id: str
@@ -78,6 +82,7 @@ class NodeView:
     progress: tuple[float, float | None] | None = None
     args: Raw = field(default_factory=lambda: NULL)
     result: Raw = field(default_factory=lambda: NULL)
+    shown: deque[Shown] = field(default_factory=lambda: deque(maxlen=SHOWN))
     answered_by: str = ""
     child_run_id: str | None = None
     where: str = ""

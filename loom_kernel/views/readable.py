@@ -40,7 +40,10 @@ def _plain(value: Any) -> Any:
     tag = str(value[_TAG])
     if tag == "secret":
         return "••••••"
-    if "blob" not in value and "v" in value and tag not in ("bytes", "str"):
+    if tag == "image":
+        return f"‹{value.get('of') or 'a'} figure, {value.get('width', 0):,} × {value.get('height', 0):,}›"
+    # A table or array has a dotted tag: its contents are bytes, wherever they lie.
+    if "blob" not in value and "v" in value and tag not in ("bytes", "bytearray", "str") and "." not in tag:
         return _plain(value["v"])
     return f"‹{tag}{_size(value)}›"
 

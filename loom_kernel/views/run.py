@@ -324,6 +324,11 @@ class RunView:
     def _output_reported(self, e: ev.OutputReported, _: str, at: float) -> None:
         self.reports.append((e.namespace, e.value))
 
+    def _artifact_kept(self, e: ev.ArtifactKept, node_id: str, at: float) -> None:
+        node = self.nodes.get(node_id)  # what the body put belongs to no node
+        if node is not None:
+            node.shown.extend(part for part in e.preview if part.kind in ("image", "table"))
+
     def _prompt_opened(self, e: ev.PromptOpened, node_id: str, at: float) -> None:
         # `go#2` is what people type; the node's own name is `go`.
         node = self._node(node_id, split_node_id(node_id).name, "prompt")
@@ -367,6 +372,7 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.NodeLogged.type: RunView._node_logged,
     ev.NodeProgressed.type: RunView._node_progressed,
     ev.OutputReported.type: RunView._output_reported,
+    ev.ArtifactKept.type: RunView._artifact_kept,
     ev.PromptOpened.type: RunView._prompt_opened,
     ev.PromptAnswered.type: RunView._prompt_answered,
     ev.CancelRequested.type: RunView._cancel_requested,

@@ -8,7 +8,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from loom_kernel.events import Frame, Shown
+from loom_kernel.events import ArtifactKept, Frame, Shown, encode
+from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.views.detail import detail
 from loom_kernel.views.schema import json_schema, typescript
 from loom_kernel.views.snapshot import snapshot
@@ -170,3 +171,21 @@ def test_the_runs_log_names_its_steps() -> None:
     h, _ = histories.weather()
     h.add(histories.ev.OutputReported(value=raw("halfway")))
     assert detail(h.view(), "")["log"] == ["read: 1,461 rows, 6 columns", "halfway"]
+
+
+def test_a_panel_shows_what_the_step_made() -> None:
+    """Tables and figures of a step, at most six, stand in its panel; what the body put belongs to no node."""
+    h = histories.completed()
+    node_id = h.view().order[0]
+    image = Shown(kind="image", text="data:image/png;base64,aGk=")
+    table = Shown(kind="table", columns=["a"], rows=[["1"]], total=9)
+    view = h.view()
+    before = len(view.nodes)
+    for n in range(8):
+        event = ArtifactKept(name="plot", revision=n + 1, kind="figure", source="result", preview=[image, table])
+        view.apply(JournalEntry(1000 + n, "r", view.revision + 1, None, event.type, node_id, encode(event), 0))
+    event = ArtifactKept(name="x", revision=1, kind="json", source="put", preview=[Shown(kind="json", text="1")])
+    view.apply(JournalEntry(2000, "r", view.revision + 1, None, event.type, "put:x:#1", encode(event), 0))
+    shot = detail(view, node_id)
+    assert [part["kind"] for part in shot["shown"]] == ["image", "table"] * 3 and len(view.nodes) == before
+    assert [e.message for e in validator("DetailShot").iter_errors(shot)] == []

@@ -70,6 +70,11 @@ def test_long_labels_are_cut_to_fit() -> None:
         (b'{"$loom": "bytes", "v": "YWJj"}', "‹bytes›"),
         (b'{"$loom": "json", "blob": "ab", "size": 70000}', "‹json, 70,000 bytes›"),
         (b'{"a": {"$loom": "secret", "sha256": "ab"}}', '{"a": "••••••"}'),
+        (b'{"$loom": "pd.DataFrame", "shape": [1461, 6], "v": "UEFSMQ=="}', "‹pd.DataFrame, 1,461 × 6›"),
+        (
+            b'{"a": {"$loom": "image", "of": "matplotlib", "width": 640, "height": 480, "v": "iVBO"}}',
+            '{"a": "‹matplotlib figure, 640 × 480›"}',
+        ),
         (b"not json", "not json"),
     ],
 )

@@ -42,6 +42,7 @@ export interface DetailShot {
   facts: string[];
   inputs: string;
   output: string;
+  shown: Shown[];
   failure: FailureShot | null;
   log: string[];
   logLeftOut: number;

@@ -2,6 +2,7 @@
 import { h } from './dom';
 import { failureElement } from './failure';
 import { shape } from './shapes';
+import { shownElement } from './shown';
 import type { State } from './state';
 
 export class DetailView {
@@ -47,6 +48,7 @@ export class DetailView {
       ),
       detail.failure && state.snap.failure?.node !== detail.node ? failureElement(detail.failure) : '', // else it stands below
       h('div', { class: 'wf-parts' }, part('Inputs', detail.inputs), part('Output', detail.output)),
+      detail.shown.length ? h('div', { class: 'wf-made' }, ...detail.shown.map(shownElement)) : '',
       part('Log', [...(detail.logLeftOut ? [`… ${detail.logLeftOut} lines before`] : []), ...detail.log].join('\n'), 'wf-log') ?? '',
       detail.members.length ? this.#members(state) : ''
     );

@@ -1,4 +1,4 @@
-/** What a question shows beside its text: tables, pictures, text. Everything as text, no markup from anyone. */
+/** What a question shows beside its text, and a step's panel of what it made: tables, pictures, text. Everything as text, no markup from anyone. */
 import type { Shown } from '../generated/views';
 import { h } from './dom';
 
@@ -10,7 +10,7 @@ export function shownElement(shown: Shown): HTMLElement | null {
       return table(shown);
     case 'image':
       // Only pictures that travelled with the message; nothing is fetched.
-      return shown.text?.startsWith('data:image/') ? h('img', { class: 'wf-image', src: shown.text, alt: 'figure shown with the question' }) : null;
+      return shown.text?.startsWith('data:image/') ? h('img', { class: 'wf-image', src: shown.text, alt: 'figure' }) : null;
     default:
       return shown.text ? h('pre', { class: shown.kind === 'json' ? 'wf-text wf-code' : 'wf-text' }, shown.text) : null;
   }
@@ -28,7 +28,7 @@ function table(shown: Shown): HTMLElement {
     { class: 'wf-shown' },
     h(
       'div',
-      { class: 'wf-scroll', tabindex: '0', role: 'region', 'aria-label': 'rows shown with the question' },
+      { class: 'wf-scroll', tabindex: '0', role: 'region', 'aria-label': 'rows' },
       h(
         'table',
         { class: 'wf-rows' },
