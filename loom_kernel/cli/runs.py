@@ -12,6 +12,7 @@ from loom_kernel.journal.abc import RunSummary
 from loom_kernel.runtime import Runtime, ScriptHost, get_runtime
 from loom_kernel.runtime.runs import inputs_words, shown_status
 from loom_kernel.views import text, words
+from loom_kernel.views.snapshot import notice
 
 
 def runtime() -> Runtime:
@@ -76,10 +77,12 @@ def show(arguments: argparse.Namespace) -> int:
         print_table(("", "node", "status", "time", "attempts"), rows)
     for prompt in view.open_prompts:
         print(f"\n{prompt.message}\n  loom answer {run.id} {prompt.prompt} VALUE")
-    # The lines below the nodes: the failure, or why it rests.
+    # The lines below the nodes: the failure, why it rests, or who has it.
     lines = text.plain(view).splitlines()
     if view.at_rest and view.status != "completed" and len(lines) > 1:
         print(f"\n{lines[-1].strip()}")
+    elif not view.at_rest and (sentence := notice(view)):
+        print(f"\n{sentence}")
     return 0
 
 

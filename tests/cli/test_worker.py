@@ -306,13 +306,18 @@ def test_a_worker_executes_no_more_than_it_may_at_once(define: dict[str, Any], w
     assert most == 2
 
 
-def test_a_person_takes_a_run_from_a_living_worker(define: dict[str, Any], worker: Workers) -> None:
+def test_a_person_takes_a_run_from_a_living_worker(
+    define: dict[str, Any], worker: Workers, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With its child; the worker says who has it now, and goes on with other runs."""
     process = worker()
     run = define["parent"].options(worker=True).start()
     until(lambda: run.prompts())
     assert run.held_by == "worker flows.py"
     assert "Held by worker flows.py now" in run._repr_mimebundle_()["text/plain"]
+    assert main(["show", run.id]) == 0
+    assert "Held by worker flows.py now; it goes on there." in capsys.readouterr().out
+    run = get_run(run.id)  # `main` closed the runtime that the first handle belonged to
     with pytest.raises(ResumeError, match=r"worker flows\.py"):
         resume(run.id)
     taken = resume(run.id, take=True)
