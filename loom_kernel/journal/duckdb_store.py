@@ -689,9 +689,7 @@ class DuckDBRunJournal(RunJournal):
         notices += [notice_of(entry) for entry in tail if last < entry.global_seq <= acked]
         return notices[:limit]
 
-    async def query(
-        self, sql: str, *, timeout_s: float = 30.0, parameters: Mapping[str, Any] | None = None
-    ) -> Path:
+    async def query(self, sql: str, *, timeout_s: float = 30.0, parameters: Mapping[str, Any] | None = None) -> Path:
         self._check(reading=True)
         await self._reached(self._acked)
         return await self._queries.query(sql, timeout_s, parameters)

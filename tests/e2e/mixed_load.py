@@ -220,7 +220,7 @@ class Load:
         self.counts: collections.Counter[str] = collections.Counter()
         self.problems: list[str] = []
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.made = 0
+        self.said: dict[str, int] = {}
         self.clis: list[tuple[list[str], subprocess.Popen[str]]] = []
         self.env = {
             **{name: value for name, value in os.environ.items() if not name.startswith("LOOM_")},
@@ -236,12 +236,12 @@ class Load:
     def spawn(self, name: str, *arguments: str) -> None:
         """Start one of ours; what it says goes to a file of its name."""
         with (self.folder / f"{name}.out").open("ab") as out:
+            self.said[name] = out.tell()
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *arguments], cwd=self.folder, env=self.env, stdout=out, stderr=out
             )
 
     def driver(self, name: str) -> None:
-        self.made += 1
         self.spawn(name, "driver.py", name, str(self.chance.randrange(1 << 30)))
 
     def worker(self, name: str) -> None:
@@ -260,6 +260,11 @@ class Load:
             return
         if number != signal.SIGKILL and status not in (0, -number if name == "follower" else 0):
             self.problems.append(f"{name} ended with status {status}")
+
+    def ready(self, name: str) -> bool:
+        """Whether the worker that runs now has said that it waits for runs."""
+        said = (self.folder / f"{name}.out").read_bytes()[self.said.get(name, 0) :]
+        return b"waiting for runs" in said
 
     def kill_hub(self) -> None:
         try:
@@ -334,13 +339,15 @@ class Load:
 
     def hurt_worker(self) -> None:
         name = self.chance.choice(["one", "two"])
-        how = self.chance.choice(["kill", "kill", "drain", "freeze"])
+        how = self.chance.choice(["kill", "kill", "drain", "drain", "freeze"])
         self.counts[f"workers: {how}"] += 1
         if how == "freeze":
             os.kill(self.processes[name].pid, signal.SIGSTOP)
             time.sleep(self.chance.uniform(0.2, 1.0))
             os.kill(self.processes[name].pid, signal.SIGCONT)
             return
+        if how == "drain" and not self.ready(name):
+            how = "kill"  # what is still being started has nothing to end in good order
         self.end(name, signal.SIGKILL if how == "kill" else signal.SIGTERM, 20.0)
         self.worker(name)
 
@@ -369,6 +376,8 @@ class Load:
             time.sleep(0.5)
             self.reap(wait=True)
         for name in ("one", "two"):
+            while not self.ready(name) and time.monotonic() < end:
+                time.sleep(0.1)
             self.end(name, signal.SIGTERM)
         time.sleep(0.5)
         self.end("follower", signal.SIGTERM)

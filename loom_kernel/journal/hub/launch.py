@@ -45,6 +45,14 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     error: WireError | None = None
 
 
+STARTS = 3
+"""How often a hub is started that ends without a word before it serves."""
+
+
+class EndedSilently(StorageUnavailableError):
+    """The hub ended before it served and said nothing: somebody killed it."""
+
+
 def ensure_hub(folder: Path, *, timeout_s: float = START_TIMEOUT_S) -> None:
     """Return once a hub serves the journal in ``folder`` (a :func:`~.paths.journal_path`), started if need be.
 
@@ -57,15 +65,20 @@ def ensure_hub(folder: Path, *, timeout_s: float = START_TIMEOUT_S) -> None:
         )
     paths.make_folder(folder)
     end = time.monotonic() + timeout_s
-    pause = 0.005
+    pause, died = 0.005, 0
     while not connectable(folder):
         refuse_other_host(folder)
         with _locked(folder / paths.START_LOCK) as mine:
             if mine and not connectable(folder):
                 with _locked(folder / paths.HUB_LOCK) as free:
                     pass
-                if free and start_hub(folder, timeout_s=max(1.0, end - time.monotonic())):
-                    return
+                try:
+                    if free and start_hub(folder, timeout_s=max(1.0, end - time.monotonic())):
+                        return
+                except EndedSilently:
+                    died += 1  # killed in that moment, as it may be in any other: the next one serves
+                    if died >= STARTS:
+                        raise
         if time.monotonic() > end:
             raise silent_error(folder, timeout_s)
         time.sleep(pause)
@@ -120,7 +133,7 @@ def start_hub(folder: Path, *, env: Mapping[str, str] | None = None, timeout_s: 
         answer = msgspec.msgpack.decode(said, type=Ready)
     except msgspec.DecodeError:
         last = _last_line(log_path, said_before)
-        raise StorageUnavailableError(
+        raise (StorageUnavailableError if last else EndedSilently)(
             f"the journal's hub for {folder} ended before it served{f': {last}' if last else ''}. More may be in {log_path}.",
             str(folder),
         ) from None

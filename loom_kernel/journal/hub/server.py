@@ -68,6 +68,7 @@ class Hub:
         self._stop = asyncio.Event()
         self._server: asyncio.Server
         self._path: Path
+        self._bound: tuple[int, int] | None = None
         self._started_at = time.time()
         self._started = self._last_client = time.monotonic()
 
@@ -78,6 +79,8 @@ class Hub:
             OSError: the socket cannot be made.
         """
         await self._listen()
+        if self.probe is not None:
+            self.probe("starting")
         ready()
         try:
             await self._until_stopped()
@@ -85,8 +88,9 @@ class Hub:
             self.leaving = True
             self._deafen()
             await self._leave()
-            with contextlib.suppress(OSError):
-                (self.folder / paths.HUB_JSON).unlink()
+            if self._still_ours():
+                with contextlib.suppress(OSError):
+                    (self.folder / paths.HUB_JSON).unlink()
 
     async def _listen(self) -> None:
         path = paths.socket_path(self.folder)
@@ -95,13 +99,22 @@ class Hub:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(lambda: Peer(self), os.fspath(path), backlog=_BACKLOG)
         path.chmod(0o600)
-        self._path = path
+        self._path, self._bound = path, _identity(path)
         paths.write_info(self.folder, self._info(path))
 
     def _deafen(self) -> None:
-        with contextlib.suppress(OSError):
-            self._path.unlink()
+        if _identity(self._path) == self._bound:  # another hub may listen there by now, where the folder was removed
+            with contextlib.suppress(OSError):
+                self._path.unlink()
         self._server.close()
+
+    def serves(self) -> bool:
+        """Whether newcomers are served: not on the way out, nor after the folder was removed under our feet."""
+        if not self.leaving and not self._still_ours():
+            say("the journal's folder is gone: leaving")
+            self.leaving = True
+            self.stop()
+        return not self.leaving
 
     def stop(self) -> None:
         """End in good order."""
@@ -245,7 +258,7 @@ class Peer(asyncio.Protocol):
         if uid != os.getuid():
             say(f"refused a connection of user {uid}")
             transport.abort()
-        elif self.hub.leaving:
+        elif not self.hub.serves():
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -431,6 +444,15 @@ class Peer(asyncio.Protocol):
                 subscription.close()
             # It does not read: keep nothing for it, and go on from the journal when it does.
             await self._writable.wait()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is; None where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _where(error: BaseException) -> str:

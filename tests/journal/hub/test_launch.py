@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -350,6 +351,48 @@ def test_a_hub_whose_folder_is_removed_leaves(folder: Path, monkeypatch: pytest.
     ensure_hub(paths.journal_path(folder))
     shutil.rmtree(folder)
     wait_until(lambda: not hub_pids(folder))
+
+
+def test_a_removed_folder_is_never_written_to_again(folder: Path) -> None:
+    """Who comes after ``rm -rf .loom`` gets a hub of the new folder, at once and for good."""
+    import shutil
+
+    async def body() -> None:
+        async with await HubJournal.open(folder, a := me()) as journal:
+            await started(journal, a, "old")
+            shutil.rmtree(folder)
+            async with await HubJournal.open(folder, b := me()) as another:
+                await started(another, b, "new")
+        wait_until(lambda: len(hub_pids(folder)) == 1)
+        async with await HubJournal.open(folder, me()) as journal:
+            assert [run.run_id for run in await journal.list_runs()] == ["new"]
+        assert paths.read_info(paths.journal_path(folder)) is not None
+
+    asyncio.run(body())
+
+
+def test_a_hub_that_is_killed_while_it_starts_is_started_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever needs it does not hear of it, unless it happens again and again."""
+    root = paths.journal_path(folder)
+    real, deaths = launch.start_hub, [1, 1]
+
+    def start(*args: Any, **options: Any) -> bool:
+        if deaths:
+            deaths.pop()
+            try:
+                return real(*args, env={"LOOM_HUB_CRASH": "starting:1"}, **options)
+            finally:
+                time.sleep(0.1)  # a dying process closes its pipe before its socket
+        return real(*args, **options)
+
+    monkeypatch.setattr(launch, "start_hub", start)
+    ensure_hub(root)
+    assert launch.hub_status(root) is not None
+    launch.stop_hub(root)
+    deaths[:] = [1] * 10
+    with pytest.raises(StorageUnavailableError, match="ended before it served"):
+        ensure_hub(root)
+    assert len(deaths) == 7
 
 
 def test_a_network_file_system_warns_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
