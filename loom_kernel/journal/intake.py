@@ -1,7 +1,7 @@
 """Blobs that events name, on their way from files into DuckDB. The applier's own.
 
-A reference is a quoted sha256 in a payload that has ``"$loom"`` in it, or in a JSON blob; whatever looks like one
-counts, since keeping too much costs little.
+A reference is a quoted sha256 in a payload, or in a JSON blob, that has ``"$loom"`` or ``"sha256"`` in it; whatever
+looks like one counts, since keeping too much costs little.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IN_DATABASE = 16 << 20
 TOGETHER = 16 << 20
 """Bytes of blobs inserted in one transaction, about."""
 
-MARK = b'"$loom"'
+MARKS = (b'"$loom"', b'"sha256"')
 _REFERENCE = re.compile(rb'"([0-9a-f]{64})"')
 
 Row = tuple[str, int, list[str], "bytes | None", int]
@@ -39,7 +39,7 @@ def named_by(entries: Iterable[JournalEntry]) -> set[str]:
     """The blobs that these events refer to."""
     found: set[str] = set()
     for entry in entries:
-        if MARK in entry.payload:
+        if MARKS[0] in entry.payload or MARKS[1] in entry.payload:
             found |= references(entry.payload)
     return found
 
@@ -89,7 +89,7 @@ class Intake:
             return None  # a digest that only looks like one, or a blob that is lost already
         if hashlib.sha256(data).hexdigest() != sha256:
             return None  # damaged: left as it is for whoever looks into it
-        return sha256, size, sorted(references(data)) if _is_json(data[:1]) and MARK in data else [], data, now
+        return sha256, size, sorted(references(data)) if _is_json(data) else [], data, now
 
     def remove(self, taken: Iterable[str]) -> None:
         """Their files are not needed any more."""
@@ -106,14 +106,13 @@ class Intake:
                     yield "" if path.name.startswith(".") else path.name, path, stat.st_mtime, stat.st_size
 
 
-def _is_json(first: bytes) -> bool:
-    return first in (b"{", b"[")
+def _is_json(data: Any) -> bool:
+    """Whether a blob may be JSON that names others; an image or a table may not."""
+    return data[:1] in (b"{", b"[") and any(data.find(mark) >= 0 for mark in MARKS)
 
 
 def _references_of(path: Path) -> set[str]:
     import mmap
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if not _is_json(data[:1]) or data.find(MARK) < 0:
-            return set()
-        return references(data)  # type: ignore[arg-type]
+        return references(data) if _is_json(data) else set()  # type: ignore[arg-type]

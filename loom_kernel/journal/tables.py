@@ -21,7 +21,7 @@ from loom_kernel import events
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Holder, JournalEntry, Notice
 from loom_kernel.journal.core import DELETED, OpenPrompt, RunFilter, RunHead
-from loom_kernel.journal.intake import MARK, Intake, named_by
+from loom_kernel.journal.intake import MARKS, Intake, named_by
 
 SLICE = 5_000
 """Rows handed to the appender at once: it holds the interpreter's lock while it copies them."""
@@ -230,7 +230,7 @@ class Tables:
         assert self._intake is not None
         named = self._column(
             "select distinct unnest(regexp_extract_all(payload, '\"([0-9a-f]{64})\"', 1)) from store.events "
-            f"where contains(payload, '{MARK.decode()}')"
+            "where " + " or ".join(f"contains(payload, '{mark.decode()}')" for mark in MARKS)
         )
         self._take_blobs(set(named))  # those that an older version left as files, which may name more
         blobs = {
