@@ -182,6 +182,7 @@ async def busy():
 async def main():
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, ending.set)
+    print("ready", flush=True)
     answers = asyncio.create_task(answering())
     await asyncio.gather(*(busy() for _ in range(4)))
     answers.cancel()
@@ -214,8 +215,8 @@ CLI = (
 class Load:
     """One load: its folder, its processes, what was done to them."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, seed: int, pace: float = 1.0) -> None:
+        self.folder, self.pace = folder, pace
         self.chance = random.Random(seed)
         self.counts: collections.Counter[str] = collections.Counter()
         self.problems: list[str] = []
@@ -262,9 +263,9 @@ class Load:
             self.problems.append(f"{name} ended with status {status}")
 
     def ready(self, name: str) -> bool:
-        """Whether the worker that runs now has said that it waits for runs."""
+        """Whether the process that runs now has said so; before that, SIGTERM is its death."""
         said = (self.folder / f"{name}.out").read_bytes()[self.said.get(name, 0) :]
-        return b"waiting for runs" in said
+        return b"waiting for runs" in said or b"ready" in said
 
     def kill_hub(self) -> None:
         try:
@@ -324,7 +325,7 @@ class Load:
             for what, every in events.items():
                 if time.monotonic() >= due[what]:
                     what()
-                    due[what] = time.monotonic() + self.chance.uniform(*every)
+                    due[what] = time.monotonic() + self.chance.uniform(*every) / self.pace
             self.reap()
         self.settle()
 
@@ -362,8 +363,8 @@ class Load:
 
     def settle(self) -> None:
         """No more kills: scripts finish, workers execute what is left."""
-        for name in ("left", "right"):
-            self.end(name, signal.SIGTERM)
+        end = time.monotonic() + 90
+        self.end_in_good_order("left", "right", by=end)
         self.reap(wait=True)
         end = time.monotonic() + 90
         while rows := self.unfinished():
@@ -375,12 +376,15 @@ class Load:
                     self.cli(["answer", row["runId"], "yes"])
             time.sleep(0.5)
             self.reap(wait=True)
-        for name in ("one", "two"):
-            while not self.ready(name) and time.monotonic() < end:
-                time.sleep(0.1)
-            self.end(name, signal.SIGTERM)
+        self.end_in_good_order("one", "two", by=end)
         time.sleep(0.5)
         self.end("follower", signal.SIGTERM)
+
+    def end_in_good_order(self, *names: str, by: float) -> None:
+        for name in names:
+            while not self.ready(name) and time.monotonic() < by:
+                time.sleep(0.1)
+            self.end(name, signal.SIGTERM)
 
     def unfinished(self) -> list[dict[str, Any]]:
         command = [sys.executable, "-m", "loom_kernel.cli.main", "runs", "--json", "--limit", "100000"]
@@ -577,9 +581,9 @@ def expected(workflow: str, n: int, seed: int) -> set[int]:
     return results[workflow]()
 
 
-def load(folder: Path, seconds: float, seed: int) -> dict[str, Any]:
-    """One load in ``folder``; its figures and problems."""
-    made = Load(folder, seed)
+def load(folder: Path, seconds: float, seed: int, pace: float = 1.0) -> dict[str, Any]:
+    """One load in ``folder``; its figures and problems. ``pace``: how often is killed, 1 for every three seconds."""
+    made = Load(folder, seed, pace)
     began = time.monotonic()
     try:
         made.run(seconds)
@@ -593,12 +597,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--pace", type=float, default=1.0, help="how often is killed; 0.5 suits a busy machine")
     parser.add_argument("--folder", type=Path, help="where to keep it; a temporary folder otherwise")
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="loom-load-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {arguments.seed} in {folder}", file=sys.stderr, flush=True)
-    figures = load(folder, arguments.seconds, arguments.seed)
+    figures = load(folder, arguments.seconds, arguments.seed, arguments.pace)
     print(json.dumps(figures, indent=2, ensure_ascii=False))
     return 1 if figures["problems"] else 0
 
