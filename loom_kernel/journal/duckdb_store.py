@@ -66,6 +66,9 @@ T = TypeVar("T")
 PAGE = 500
 """Entries that ``read`` loads at a time."""
 
+RESERVE_AFTER_S = 0.5
+"""After the first commit, room is put by."""
+
 HEAL_S = 0.5
 """How often a full disk is asked for room again."""
 
@@ -530,7 +533,11 @@ class DuckDBRunJournal(RunJournal):
     # until it can be made again.
 
     async def _reserve(self) -> None:
-        """Have room in reserve, and the next segment ready. Not before the first commit: a look costs nothing."""
+        """Have room in reserve, and the next segment ready. Some time after the first commit: a short visit costs nothing,
+        and the first commits do not share the disk with it."""
+        await asyncio.sleep(RESERVE_AFTER_S)
+        if self._closed:
+            return
         if await self._room():
             self._opened.log.fill_ahead()
         else:

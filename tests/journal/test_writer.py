@@ -88,8 +88,9 @@ def test_many_writes_and_a_slow_disk_are_the_threads() -> None:
         for one in writes[2:]:
             writer.submit(one)
         writer.flush_soon()
-        while len(told) < len(writes):
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(5):
+            while len(told) < len(writes):  # noqa: ASYNC110 - the writer is given a list to tell, not an event
+                await asyncio.sleep(0.005)
         assert told == writes
         assert [thread == here for _, thread in disk.commits] == [True] + [False] * (len(disk.commits) - 1)
         writer.submit(write(100))
