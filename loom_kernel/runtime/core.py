@@ -482,9 +482,13 @@ class Runtime:
     async def _find(self, run_id: str) -> RunSummary:
         text = str(run_id).strip()
         summary = await self.journal.get_run(RunId(text)) if text else None
-        if summary is not None:
+        if summary is not None and summary.workflow:
             return summary
-        candidates = [s for s in await self.journal.list_runs(roots_only=False) if text and s.run_id.startswith(text)]
+        candidates = [  # a stream without a workflow is no run: the project's storage
+            s
+            for s in await self.journal.list_runs(roots_only=False)
+            if text and s.workflow and s.run_id.startswith(text)
+        ]
         if len(candidates) == 1:
             return candidates[0]
         raise UnknownRunError(text, [s.run_id for s in candidates])
