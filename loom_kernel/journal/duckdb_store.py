@@ -57,7 +57,7 @@ from loom_kernel.journal.feed import Feed, notice_of
 from loom_kernel.journal.keeping import GcReport, chunks, spent
 from loom_kernel.journal.liveness import Probe
 from loom_kernel.journal.queries import QueryRunner
-from loom_kernel.journal.room import RESERVE_BYTES, is_full
+from loom_kernel.journal.room import RESERVE_BYTES, Room, is_full
 from loom_kernel.journal.tail import Tail
 from loom_kernel.journal.writer import CommitWriter, Write
 
@@ -65,12 +65,6 @@ T = TypeVar("T")
 
 PAGE = 500
 """Entries that ``read`` loads at a time."""
-
-RESERVE_AFTER_S = 0.5
-"""After the first commit, room is put by."""
-
-HEAL_S = 0.5
-"""How often a full disk is asked for room again."""
 
 BLOB_GRACE_S = 3_600.0
 """A blob that nothing refers to stays for this long: somebody may be about to name it."""
@@ -104,8 +98,9 @@ class DuckDBRunJournal(RunJournal):
         self._busy: contextlib.AbstractContextManager[None] | None = None
         self._trouble: Exception | None = None
         self._broken: Exception | None = None
-        self._full = False  # the disk is; nothing is written until there is room again
-        self._reserved = False  # whether what is made ahead was asked for
+        self._room = Room(
+            opened.reserve, opened.log.fill_ahead, opened.log.drop_ahead, ready=lambda: self._trouble is None
+        )
         self._closed = False
         self.observe_read: Callable[[int], None] | None = None
         """Called with the size of each page that ``read`` loads; for the conformance suite."""
@@ -494,9 +489,7 @@ class DuckDBRunJournal(RunJournal):
         if entries:
             self._acked = entries[-1].global_seq
             self._feed.publish(entries)
-            if not self._reserved:
-                self._reserved = True
-                self._spawn(self._reserve())
+            self._room.committed()
             self._claims.committed(entries)
         for write in writes:
             write.done(None)
@@ -512,7 +505,7 @@ class DuckDBRunJournal(RunJournal):
         if isinstance(error, LogBrokenError):
             self._broken = error
         elif is_full(error):
-            self._set_full()
+            self._room.set_full()
         for write in writes:
             write.done(
                 StorageUnavailableError(
@@ -529,43 +522,6 @@ class DuckDBRunJournal(RunJournal):
             self._busy.__exit__(None, None, None)
             self._busy = None
 
-    # A full disk: what was made ahead is given up, so that what was acknowledged can be applied; nothing new is taken
-    # until it can be made again.
-
-    async def _reserve(self) -> None:
-        """Have room in reserve, and the next segment ready. Some time after the first commit: a short visit costs nothing,
-        and the first commits do not share the disk with it."""
-        await asyncio.sleep(RESERVE_AFTER_S)
-        if self._closed:
-            return
-        if await self._room():
-            self._opened.log.fill_ahead()
-        else:
-            self._set_full()
-
-    async def _room(self) -> bool:
-        try:
-            return await self._loop.run_in_executor(None, self._opened.reserve.make)
-        except OSError:
-            return True  # it cannot be made at all, but the disk is not full
-
-    def _give_up_room(self) -> None:
-        self._opened.log.drop_ahead()
-        self._opened.reserve.give_up()
-
-    def _set_full(self) -> None:
-        if not self._full:
-            self._full = True
-            self._spawn(self._heal())
-
-    async def _heal(self) -> None:
-        while not self._closed:
-            await asyncio.sleep(HEAL_S)
-            if not self._closed and self._trouble is None and await self._room():
-                self._full = False
-                self._opened.log.fill_ahead()
-                return
-
     # Called on the threads of the writer and the applier.
 
     def _durable_there(self, entries: list[JournalEntry]) -> None:
@@ -574,7 +530,7 @@ class DuckDBRunJournal(RunJournal):
 
     def _refused_there(self, error: Exception) -> None:
         if is_full(error):
-            self._give_up_room()
+            self._room.give_up()
 
     def _broken_there(self, error: Exception) -> None:
         self._on_loop(self._on_broken, error)
@@ -587,7 +543,7 @@ class DuckDBRunJournal(RunJournal):
 
     def _troubled_there(self, error: Exception | None) -> None:
         if is_full(error):
-            self._give_up_room()
+            self._room.give_up()
         self._on_loop(self._on_trouble, error)
         if database.is_fatal(error):
             assert error is not None
@@ -618,7 +574,7 @@ class DuckDBRunJournal(RunJournal):
         if error is None:
             return
         if is_full(error):
-            self._set_full()
+            self._room.set_full()
         waiting, self._waiting = self._waiting, []
         for _, future in waiting:
             if not future.done():
@@ -811,7 +767,7 @@ class DuckDBRunJournal(RunJournal):
             ),
             "subscribers": len(self._feed),
             "queries": len(self._queries),
-            "full": self._full,
+            "full": self._room.full,
             "trouble": None if self._trouble is None else str(self._trouble),
             "threads_alive": self._writer.alive and self._applier.alive,
         }
@@ -823,6 +779,7 @@ class DuckDBRunJournal(RunJournal):
         self.flush()
         self._claims.close()
         self._feed.close()
+        self._room.close()
         self._queries.interrupt()
         await self._loop.run_in_executor(None, self._shut)
 
@@ -843,7 +800,7 @@ class DuckDBRunJournal(RunJournal):
                 f"{failed} {self.folder} failed ({self._broken}); restart the kernel once it is well again",
                 str(self.folder),
             )
-        if self._full:
+        if self._room.full:
             raise StorageUnavailableError(
                 f"the disk with the journal in {self.folder} is full: nothing is written until there are "
                 f"{(RESERVE_BYTES >> 20) + 1} MB free. What was acknowledged is safe, and reading goes on. "

@@ -23,7 +23,7 @@ from loom_kernel.clock import VirtualClock
 from loom_kernel.errors import SqlError, StorageUnavailableError
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import HolderId, RunId
-from loom_kernel.journal import applier, database, duckdb_store, files, migrations
+from loom_kernel.journal import applier, database, files, migrations, room
 from loom_kernel.journal.abc import Append, AppendOutcome, Holder, Lease, LeaseAcquired
 from loom_kernel.journal.duckdb_store import DuckDBRunJournal
 from loom_kernel.journal.liveness import this_process
@@ -386,7 +386,7 @@ def test_a_full_disk_is_a_state(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         return write(fd, data, at)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    monkeypatch.setattr(duckdb_store, "HEAL_S", 0.05)
+    monkeypatch.setattr(room, "HEAL_S", 0.05)
 
     async def fill(journal: DuckDBRunJournal) -> None:
         lease = (await start(journal)).lease
