@@ -51,6 +51,7 @@ def slow(i: int, seconds: float) -> int:
 @step
 def deadly() -> None:
     effect("deadly")
+    time.sleep(0.2)  # its start is written within a few milliseconds
     os.kill(os.getpid(), signal.SIGKILL)
 
 @workflow
