@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.journal.watched import WatchedThread
@@ -23,6 +23,9 @@ SLICE_BYTES = 8 << 20
 RETRY_S = 0.5
 QUIET_S = 2.0
 """Nothing has come for so long: a moment for what may take one."""
+
+
+T = TypeVar("T")
 
 
 class Target(Protocol):
@@ -40,8 +43,8 @@ class Target(Protocol):
         """After a batch: a moment to write the database's own log back."""
         ...
 
-    def tidy(self) -> None:
-        """Nothing has come for a while."""
+    def tidy(self) -> bool:
+        """Nothing has come for a while. Whether there is more to do."""
         ...
 
 
@@ -120,8 +123,7 @@ class Applier:
         tidied = False
         while True:
             if not self._some.wait(None if tidied else QUIET_S):
-                tidied = True
-                self._guarded(self._target.tidy)
+                tidied = not self._guarded(self._target.tidy)
                 continue
             if not self._stopping:
                 self._hurry.wait(self._linger_s)
@@ -188,10 +190,11 @@ class Applier:
                     self._target.recover()
                 future.set_exception(error)
 
-    def _guarded(self, work: Callable[[], None]) -> None:
+    def _guarded(self, work: Callable[[], T]) -> T | None:
         """Tidying may fail and be tried again another time."""
         try:
-            work()
+            return work()
         except Exception:
             with contextlib.suppress(Exception):
                 self._target.recover()
+            return None

@@ -2,6 +2,10 @@
 
 Timestamps are ``TIMESTAMPTZ``, durations seconds, structured values ``JSON``. Statuses are the stored ones; whether a
 run is interrupted depends on who is alive and is known outside SQL only.
+
+``prompts``, ``nodes`` and ``attempts`` are folds over events. What they show of a run that rests is kept in a table
+(``store.folded_nodes`` and so on), made by the same SELECT in a quiet moment; only the runs in ``store.unfolded`` are
+folded when somebody asks. A run that goes on after that is in there again until it is folded anew.
 """
 
 from __future__ import annotations
@@ -55,18 +59,23 @@ select global_seq, run_id, seq, case when not starts_with(key, 'unnamed:') then 
 from store.events
 """
 
+_UNFOLDED = """
+create or replace view store.unfolded as
+select run_id, created_seq from store.run_heads h where last_seq > 0
+    and not exists (from store.folded_runs f where f.run_id = h.run_id and f.last_seq = h.last_seq)
+"""
+
 _PROMPTS = f"""
-create or replace view prompts as
 with opened as (
     select run_id, node_id, min(created_at) as opened_at, max(seq) as seq,
         arg_max(payload, seq) as payload
-    from store.events where type = 'prompt.opened' group by run_id, node_id
+    from {{events}} where type = 'prompt.opened' group by run_id, node_id
 ), answered as (
     select run_id, node_id, max(seq) as seq, arg_max(created_at, seq) as created_at, arg_max(payload, seq) as payload
-    from store.events where type = 'prompt.answered' group by run_id, node_id
+    from {{events}} where type = 'prompt.answered' group by run_id, node_id
 ), settled as (
     select run_id, node_id, max(seq) as seq, arg_max(created_at, seq) as created_at, arg_max(payload, seq) as payload
-    from store.events where type = 'node.completed' and node_id like 'prompt:%' group by run_id, node_id
+    from {{events}} where type = 'node.completed' and node_id like 'prompt:%' group by run_id, node_id
 ), joined as (
     select o.run_id, o.node_id, o.payload as question, make_timestamptz(o.opened_at) as opened_at,
         make_timestamptz(coalesce(a.created_at, s.created_at)) as answered_at,
@@ -117,16 +126,15 @@ from joined
 """
 
 _STEPS = """
-select run_id, node_id, seq, type, payload, created_at from store.events
+select run_id, node_id, seq, type, payload, created_at from {events}
 where node_id is not null and type in (
     'node.started', 'node.retrying', 'node.completed', 'node.failed', 'node.cancelled', 'prompt.opened', 'prompt.answered'
 )
 """
 
 _NODES = f"""
-create or replace view nodes as
 with steps as ({_STEPS}), resumed as (
-    select run_id, max(seq) as seq from store.events where type = 'run.started' group by run_id
+    select run_id, max(seq) as seq from {{events}} where type = 'run.started' group by run_id
 ), folded as (
     select run_id, node_id, min(seq) as first_seq,
         min(created_at) filter (type in ('node.started', 'prompt.opened')) as started_at,
@@ -163,13 +171,12 @@ from timed t left join resumed r on r.run_id = t.run_id
 """
 
 _ATTEMPTS = f"""
-create or replace view attempts as
 with steps as ({_STEPS}), followed as (
     select *, lead(type) over later as next_type, lead(created_at) over later as next_at,
         lead(payload) over later as next_payload
     from steps window later as (partition by run_id, node_id order by seq)
 ), leases as (
-    select run_id, seq, payload from store.events where type = 'lease.taken'
+    select run_id, seq, payload from {{events}} where type = 'lease.taken'
 )
 select f.run_id, f.node_id, coalesce((f.payload->>'attempt')::integer, 1) as attempt,
     case f.next_type
@@ -286,12 +293,37 @@ where false
 
 _FINISHED = "('completed', 'skipped', 'cancelled', 'blocked', 'failed', 'killed')"
 
+_FOLDS = {"prompts": _PROMPTS, "nodes": _NODES, "attempts": _ATTEMPTS}
+
+
+def _of(runs: str) -> str:
+    # Where the runs begin is said too: DuckDB then looks at no block of events from before.
+    return f"(select e.* from {runs} r join store.events e on e.run_id = r.run_id and e.global_seq >= r.created_seq)"
+
+
+def _folded(name: str) -> tuple[str, str]:
+    select = _FOLDS[name]
+    return (
+        f"create or replace table store.folded_{name} as {select.format(events='(from store.events where false)')}",
+        f"create or replace view {name} as select * from store.folded_{name} "
+        f"where run_id not in (select run_id from store.unfolded) union all by name ({select.format(events=_of('store.unfolded'))})",
+    )
+
+
+FOLD: dict[str, str] = {
+    f"store.folded_{name}": f"insert into store.folded_{name} {select.format(events=_of('folding'))}"
+    for name, select in _FOLDS.items()
+}
+"""By table: what folds the runs of a temporary table ``folding`` into it. ``store.folded_runs`` says which were."""
+
 STATEMENTS: tuple[str, ...] = (
+    "create or replace table store.folded_runs (run_id varchar not null, last_seq integer not null)",
+    _UNFOLDED,
     _EVENTS,
-    _PROMPTS,
+    *_folded("prompts"),
     _RUNS.format(finished=_FINISHED),
-    _NODES,
-    _ATTEMPTS,
+    *_folded("nodes"),
+    *_folded("attempts"),
     _SIGNALS,
     _ARTIFACTS,
     _RECORDS,
@@ -301,7 +333,7 @@ STATEMENTS: tuple[str, ...] = (
     _MODEL_CALLS,
     _MESSAGES,
 )
-"""Makes the views, whatever was there before."""
+"""Makes the views, whatever was there before, and with nothing folded yet."""
 
 DIGEST = hashlib.sha256("\n".join(STATEMENTS).encode()).hexdigest()[:16]
 """Changes when a view does; the views are made anew then."""

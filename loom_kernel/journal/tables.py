@@ -22,9 +22,16 @@ from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Holder, JournalEntry, Notice
 from loom_kernel.journal.core import DELETED, OpenPrompt, RunFilter, RunHead
 from loom_kernel.journal.intake import MARKS, Intake, named_by
+from loom_kernel.journal.sql_views import FOLD
 
 SLICE = 5_000
 """Rows handed to the appender at once: it holds the interpreter's lock while it copies them."""
+
+FOLD_EVENTS = 20_000
+"""Of so many events the runs are folded at a time."""
+
+FOLD_AFTER_US = 600_000_000
+"""A run that does not rest is folded too when nothing was heard of it for so long."""
 
 MIRROR = 2_000
 """Heads of resting runs kept by the applier, at most."""
@@ -42,6 +49,13 @@ _NEWEST_LIVE = (
 )
 _FINISHED = "(" + ", ".join(f"'{status}'" for status in sorted(events.TERMINAL)) + ")"
 _RESTS = f"(status in {_FINISHED} and holder is null or last_seq = 0)"
+_OF_A_RUN = ("store.events", "store.run_headers", "store.live_heads", "store.rested_heads", "store.folded_runs")
+_FOLDABLE = f"""
+select * from (
+    select run_id, created_seq, last_seq, sum(last_seq) over (order by created_seq) as upto from store.run_heads
+    where ({_RESTS} or updated_at < epoch_us(now()) - {FOLD_AFTER_US}) and run_id in (select run_id from store.unfolded)
+) where upto - last_seq < {FOLD_EVENTS}
+"""
 _prompts = msgspec.json.Decoder(list[OpenPrompt])
 _holder = msgspec.json.Decoder(Holder)
 
@@ -66,7 +80,8 @@ class Tables:
         self._mirror: dict[str, RunHead] = {}  # heads as of the last applied entry; the applier's own
         self._tombstones: set[str] | None = None
         self._new_heads = MANY_HEADS  # rows of live_heads since they were last moved; unknown at first
-        self._untidy = False
+        self._unfolded = 0  # events since runs were last folded
+        self._untidy = True
         self.recover()
 
     # ------------------------------------------------------------ writing (the applier's thread)
@@ -107,14 +122,42 @@ class Tables:
         """Between two batches."""
         if self._new_heads >= TOO_MANY_HEADS:
             self.move_resting()
+        if self._unfolded >= FOLD_EVENTS:
+            self.fold_resting()
         self._checkpoint(False)
 
-    def tidy(self) -> None:
-        """Nothing has come for a while: move heads that rest, have the database's log written back."""
+    def tidy(self) -> bool:
+        """Nothing has come for a while: move heads that rest, have the database's log written back. Whether there is more."""
+        more = False
         if self._untidy:
             self._untidy = False
             self.move_resting()
+            more = self._untidy = self.fold_resting()
             self._checkpoint(True)
+        return more
+
+    def fold_resting(self) -> bool:
+        """Keep what SQL shows of runs that rest, some at a time, so that a question about all runs is no fold over all events.
+
+        Whether there is more to fold.
+        """
+        self._unfolded = 0
+        with self._transaction():
+            run = self._writer.execute
+            run(f"create or replace temp table folding as {_FOLDABLE}")
+            [(count, most)] = run("select count(*), coalesce(max(upto), 0) from folding").fetchall()
+            if not count:
+                return False
+            if run("select count(*) from folding where run_id in (select run_id from store.folded_runs)").fetchall()[0][
+                0
+            ]:
+                for table in ("store.folded_runs", *FOLD):  # it went on after it rested
+                    run(f"delete from {table} where run_id in (select run_id from folding)")
+            for statement in FOLD.values():
+                run(statement)
+            run("insert into store.folded_runs select run_id, last_seq from folding")
+            run("drop table folding")
+        return most >= FOLD_EVENTS
 
     def move_resting(self) -> None:
         """Keep one row of each run, and those of runs that rest apart."""
@@ -166,6 +209,7 @@ class Tables:
             self._heads.flush()
         self.position = entries[-1].global_seq
         self._new_heads += len(touched)
+        self._unfolded += len(rows)
         self._forget_resting(touched)
 
     def _delete(self, deletions: list[JournalEntry]) -> None:
@@ -176,8 +220,8 @@ class Tables:
             touched[entry.run_id].take(entry)
         ids = [list(touched)]
         with self._transaction():
-            for table in ("events", "run_headers", "live_heads", "rested_heads"):
-                self._writer.execute(f"delete from store.{table} where run_id in (select unnest(?))", ids)
+            for table in (*_OF_A_RUN, *FOLD):
+                self._writer.execute(f"delete from {table} where run_id in (select unnest(?))", ids)
             self._heads.append_rows([_head_row(head) for head in touched.values()])
             self._heads.flush()
         if self._tombstones is not None:
