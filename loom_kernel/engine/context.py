@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import inspect
+import os
 import random
 import sys
 import uuid
@@ -58,7 +59,7 @@ class RunContext(Context):
         self._ui: People | None = None
         self._storage: StorageAccess | None = None
         self._inputs: Any = None
-        self._cwd = Path.cwd()
+        self._cwd = os.getcwd()
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task was made in the body's context; it ends with the body."""
@@ -83,7 +84,7 @@ class RunContext(Context):
 
     @property
     def cwd(self) -> Path:
-        return self._cwd
+        return Path(self._cwd)
 
     @property
     def cancelled(self) -> CancelToken:

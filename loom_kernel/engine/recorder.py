@@ -112,13 +112,10 @@ class Recorder:
         if cut > 16:
             cut = self._cut()
         batch, self._queue = self._queue[:cut], self._queue[cut:]
-        waiters, later = [], []
-        for start, end, waiter in self._waiters:
-            if end <= cut:
-                waiters.append((start, end, waiter))
-            else:
-                later.append((start - cut, end - cut, waiter))
-        self._waiters = later
+        waiters, self._waiters = self._waiters, []
+        if self._queue:
+            self._waiters = [(start - cut, end - cut, waiter) for start, end, waiter in waiters if end > cut]
+            waiters = [one for one in waiters if one[1] <= cut]
         if not batch:
             for _, _, waiter in waiters:
                 if not waiter.done():
@@ -127,16 +124,12 @@ class Recorder:
         self._in_flight = True
         busy = self._clock.busy()
         busy.__enter__()
-        try:
-            awaitable = self._context.copy().run(self._journal.append, self._lease, batch)
-            if asyncio.isfuture(awaitable):
-                future: asyncio.Future[list[AppendOutcome]] = awaitable
-            else:
-                future = self._loop.create_task(_awaited(awaitable), context=self._context)
-        except Exception as error:
-            future = self._loop.create_future()
-            future.set_exception(error)
-        future.add_done_callback(lambda done: self._done(done, waiters, busy), context=self._context.copy())
+        context = self._context.copy()
+
+        def done(outcome: list[AppendOutcome] | BaseException) -> None:
+            context.run(self._done, outcome, waiters, busy)
+
+        context.run(self._journal.append_then, self._lease, batch, done)
 
     def _cut(self) -> int:
         """How much of the queue goes in one append; never through the middle of what one commit asked for."""
@@ -152,23 +145,19 @@ class Recorder:
         assert cut or not ends
         return cut
 
-    def _done(self, done: asyncio.Future[list[AppendOutcome]], waiters: list[_Waiter], busy: Any) -> None:
+    def _done(self, outcomes: list[AppendOutcome] | BaseException, waiters: list[_Waiter], busy: Any) -> None:
         busy.__exit__(None, None, None)
         self._in_flight = False
-        error = (asyncio.CancelledError() if done.cancelled() else done.exception()) if not self._closed else None
         if self._closed:
-            if not done.cancelled():
-                done.exception()  # looked at, so that nobody complains
             self._drop(waiters)
             return
-        if error is not None:
-            self._fault = error
+        if isinstance(outcomes, BaseException):
+            self._fault = outcomes
             self._queue = []
-            self._on_fault(error)
+            self._on_fault(outcomes)
             self._drop(waiters)
             self._drop(self._waiters)
             return
-        outcomes = done.result()
         self._on_entries([outcome.entry for outcome in outcomes if outcome.status == "appended"])
         for start, end, waiter in waiters:
             if not waiter.done():
@@ -180,11 +169,6 @@ class Recorder:
         self._waiters = [] if waiters is self._waiters else self._waiters
         for _, _, waiter in waiters:
             waiter.cancel()
-
-
-async def _awaited(awaitable: Any) -> list[AppendOutcome]:
-    outcomes: list[AppendOutcome] = await awaitable
-    return outcomes
 
 
 def _size(event: ev.Event) -> int:

@@ -14,8 +14,9 @@ Promises, whoever implements it:
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,7 +27,7 @@ from loom_kernel.events import Event, RunCreated
 from loom_kernel.ids import HolderId, RunId
 
 
-class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
+class JournalEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stored event. ``payload`` is its JSON; ``created_at`` is microseconds since the epoch, UTC."""
 
     global_seq: int
@@ -43,7 +44,7 @@ class JournalEntry(msgspec.Struct, frozen=True, array_like=True):
         return events.decode(self.type, self.payload)
 
 
-class Append(msgspec.Struct, frozen=True):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """What to append: an event, the node it is about, and the key that makes repeating it harmless."""
 
     event: Event
@@ -51,7 +52,7 @@ class Append(msgspec.Struct, frozen=True):
     key: str | None = None
 
 
-class AppendOutcome(msgspec.Struct, frozen=True, array_like=True):
+class AppendOutcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """``exists`` means the key was there before: ``entry`` is the original then, otherwise the new one."""
 
     status: Literal["appended", "exists"]
@@ -234,6 +235,25 @@ class RunJournal(ABC):
             JournalCasConflictError: ``expect_seq`` is not the latest and some key is new.
             StorageUnavailableError: it could not be made durable.
         """
+
+    def append_then(
+        self, lease: Lease, appends: Sequence[Append], done: Callable[[list[AppendOutcome] | BaseException], None]
+    ) -> None:
+        """``append`` for somebody who does not await it: ``done`` is called on the loop, later, with what came of it.
+
+        A store whose answers come by a callback overrides this: a future more is a turn of the loop more.
+        """
+        try:
+            future = asyncio.ensure_future(self.append(lease, appends))
+        except Exception as error:
+            asyncio.get_running_loop().call_soon(done, error)
+            return
+
+        def told(future: asyncio.Future[list[AppendOutcome]]) -> None:
+            error = asyncio.CancelledError() if future.cancelled() else future.exception()
+            done(future.result() if error is None else error)
+
+        future.add_done_callback(told)
 
     @abstractmethod
     async def post(self, run_id: RunId, append: Append) -> AppendOutcome:

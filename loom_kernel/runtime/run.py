@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -48,7 +50,6 @@ class Run(Generic[R]):
     and raise :class:`WouldBlock` on the thread that runs workflows.
 
     Attributes:
-        view: the read model; current for a run that is live here or listened to.
         show: whether its live view is wanted.
         how: the sentence that says how a start found it; empty for a new run.
     """
@@ -65,11 +66,22 @@ class Run(Generic[R]):
         self._last: RunResult[R] | None = None  # of the last execution here, until somebody executes it again
         self._settling: set[str] = set()  # node ids of questions for which an answer is on its way
         self._kept: set[str] = set()  # names of questions that were answered before they were open
-        self.view = RunView(run_id)
+        self._view = RunView(run_id)
+        self._unfolded: deque[JournalEntry] = deque()  # taken, and not in the view yet: nobody looked
+        self._folding = threading.Lock()
+        self._seq = 0  # of the newest entry that was taken
         self.show = True
         self.how = ""
 
     # ------------------------------------------------------------ facts
+
+    @property
+    def view(self) -> RunView:
+        """The read model; current for a run that is live here or listened to. Any thread may look."""
+        with self._folding:
+            while self._unfolded:
+                self._view.apply(self._unfolded.popleft())
+        return self._view
 
     @property
     def id(self) -> str:
@@ -641,9 +653,10 @@ class Run(Generic[R]):
             self._execution = self._unlisten = None
 
     def _take(self, entry: JournalEntry) -> None:
-        if entry.seq <= self.view.revision:
+        if entry.seq <= self._seq:
             return
-        self.view.apply(entry)
+        self._seq = entry.seq
+        self._unfolded.append(entry)
         if entry.type in (events.RunStarted.type, events.RunPaused.type, events.RunEnded.type):
             self._last = None  # set again when the execution here reports its result
         elif entry.type == events.LeaseTaken.type:
@@ -675,8 +688,8 @@ class Run(Generic[R]):
         summary = await self._runtime.journal.get_run(self._id)
         if summary is None:
             raise UnknownRunError(self._id)
-        if summary.last_seq > self.view.revision:
-            async for entry in self._runtime.journal.read(self._id, self.view.revision + 1):
+        if summary.last_seq > self._seq:
+            async for entry in self._runtime.journal.read(self._id, self._seq + 1):
                 self._take(entry)
         self.view.interrupted = summary.interrupted
 

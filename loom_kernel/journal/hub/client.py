@@ -209,6 +209,19 @@ class HubJournal(RunJournal):
     def append(
         self, lease: Lease, appends: Sequence[Append], *, expect_seq: int | None = None
     ) -> Awaitable[list[AppendOutcome]]:
+        future = self._link.call("append", *self._appending(lease, appends, expect_seq))
+        future.add_done_callback(_looked_at)  # nobody is obliged to await an append
+        return future
+
+    def append_then(
+        self, lease: Lease, appends: Sequence[Append], done: Callable[[list[AppendOutcome] | BaseException], None]
+    ) -> None:
+        self._link.ask("append", *self._appending(lease, appends, None), done)
+
+    def _appending(
+        self, lease: Lease, appends: Sequence[Append], expect_seq: int | None
+    ) -> tuple[tuple[Any, ...], Callable[[Any, bool], Any]]:
+        """The arguments of the request, and what makes outcomes of its answer."""
         prepared, unencodable = prepare(appends)
         named = [item if item[0] is not None else (self._new_key(), *item[1:]) for item in prepared]
         why = None if unencodable is None else str(unencodable)
@@ -218,9 +231,7 @@ class HubJournal(RunJournal):
                 return acked
             return [self._outcome(lease.run_id, item, one, again) for item, one in zip(named, acked, strict=True)]
 
-        future = self._link.call("append", (*_fields(lease), expect_seq, named, why), outcomes)
-        future.add_done_callback(_looked_at)  # nobody is obliged to await an append
-        return future
+        return (*_fields(lease), expect_seq, named, why), outcomes
 
     async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
         item = prepare_post(append)

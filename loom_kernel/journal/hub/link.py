@@ -8,6 +8,8 @@ keys in the requests make that harmless. Only SQL is not repeated: it may be wha
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import itertools
 import os
 import weakref
@@ -31,15 +33,32 @@ _LOOK_EVERY_S = 0.5
 _CLOSE_S = 5.0
 
 
-class Call:
-    """One request on its way. ``finish`` makes the caller's result of the answer; ``again`` is true once it was repeated."""
+Finish = Callable[[Any, bool], Any]
+Then = Callable[[Any], None]
 
-    __slots__ = ("finish", "frame", "future", "id", "method", "parts", "sent")
+
+class Call:
+    """One request on its way.
+
+    Attributes:
+        finish: makes the caller's result of the answer.
+        then: is given that result, or the exception.
+        future: what ``then`` settles, where somebody awaits the result.
+        again: the request was sent more than once.
+    """
+
+    __slots__ = ("finish", "frame", "future", "id", "method", "parts", "sent", "then")
 
     def __init__(
-        self, id: int, method: str, frame: bytes, future: asyncio.Future[Any], finish: Callable[[Any, bool], Any] | None
+        self,
+        id: int,
+        method: str,
+        frame: bytes,
+        finish: Finish | None,
+        then: Then,
+        future: asyncio.Future[Any] | None = None,
     ) -> None:
-        self.id, self.method, self.frame, self.future, self.finish = id, method, frame, future, finish
+        self.id, self.method, self.frame, self.finish, self.then, self.future = id, method, frame, finish, then, future
         self.sent = 0
         self.parts: bytearray | None = None
 
@@ -47,15 +66,19 @@ class Call:
     def again(self) -> bool:
         return self.sent > 1
 
+    @property
+    def dropped(self) -> bool:
+        """Nobody waits any more."""
+        return self.future is not None and self.future.done()
+
     def fail(self, error: Exception) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
+        if not self.dropped:
+            self.then(error)
 
     def answered(self, answer: Answer) -> None:
         """Give the caller what it asked for."""
-        future = self.future
-        if future.done():
-            return  # nobody waits any more
+        if self.dropped:
+            return
         try:
             if answer.status == Status.ERROR:
                 result: Any = protocol.error_from_wire(protocol.error_decoder.decode(answer.value))
@@ -67,10 +90,16 @@ class Call:
                 result = self.finish(result, self.again)
         except Exception as error:
             result = error
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+        self.then(result)
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 class Wire(asyncio.Protocol):
@@ -120,6 +149,8 @@ class Wire(asyncio.Protocol):
         self._later.append(data)
         if len(self._later) == 1:
             self.link.loop.call_soon(self._flush)
+        elif len(self._later) >= protocol.TOGETHER:
+            self._flush()
 
     def _flush(self) -> None:
         later, self._later = self._later, []
@@ -174,15 +205,14 @@ class Link:
         self._wires: set[Wire] = set()
         self._keeper: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
+        self._answered = asyncio.Event()
         self._closed = False
         self._pid = os.getpid()
         _links.add(self)
 
     # ------------------------------------------------------------ asking
 
-    def call(
-        self, method: str, args: tuple[Any, ...], finish: Callable[[Any, bool], Any] | None = None
-    ) -> asyncio.Future[Any]:
+    def call(self, method: str, args: tuple[Any, ...], finish: Finish | None = None) -> asyncio.Future[Any]:
         """Ask; the future gives the answer. The arguments are serialized before this returns.
 
         Args:
@@ -190,18 +220,32 @@ class Link:
                 that the request was sent more than once. It gets the error where the hub answered with one.
         """
         future: asyncio.Future[Any] = self.loop.create_future()
+        self.ask(method, args, finish, functools.partial(_settle, future), future)
+        return future
+
+    def ask(
+        self,
+        method: str,
+        args: tuple[Any, ...],
+        finish: Finish | None,
+        then: Then,
+        future: asyncio.Future[Any] | None = None,
+    ) -> None:
+        """Like :meth:`call`; ``then`` is called on the loop, later, with the result or the exception."""
         id = next(self._ids)
-        if self._closed or self._pid != os.getpid():
-            future.set_exception(self._unusable())
-            return future
         try:
+            if self._closed or self._pid != os.getpid():
+                raise self._unusable()
             body = protocol.request(id, method, args)
             if len(body) > protocol.MAX_FRAME:
                 raise protocol.too_long(method, args, len(body))
         except Exception as error:
-            future.set_exception(error)
-            return future
-        call = Call(id, method, protocol.frame(body), future, finish)
+            if future is not None:
+                then(error)  # the loop of a forked child does not run
+            else:
+                self.loop.call_soon(then, error)
+            return
+        call = Call(id, method, protocol.frame(body), finish, then, future)
         self._pending[id] = call
         if self._wire is not None:
             call.sent = 1
@@ -209,7 +253,6 @@ class Link:
         else:
             self._wanted.set()
             self._keep_connected(start=True)
-        return future
 
     def tell(self, method: str, args: tuple[Any, ...]) -> None:
         """Say something that needs no answer and dies with the connection."""
@@ -248,9 +291,11 @@ class Link:
             self._closed = True  # everything here is of the parent's loop; its connection was dropped at the fork
             return
         if self._wire is not None:
-            waiting = [c.future for c in self._pending.values() if c.method not in NOT_REPEATED and not c.future.done()]
-            if waiting:
-                await asyncio.wait(waiting, timeout=_CLOSE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    while any(c.method not in NOT_REPEATED and not c.dropped for c in self._pending.values()):
+                        self._answered.clear()
+                        await self._answered.wait()
         self._closed = True
         _links.discard(self)
         keeper, self._keeper = self._keeper, None
@@ -378,13 +423,14 @@ class Link:
 
     async def _ask_directly(self, wire: Wire, method: str, args: tuple[Any, ...]) -> Any:
         """Ask over a connection that is not in use yet."""
-        call = Call(next(self._ids), method, b"", self.loop.create_future(), None)
+        future: asyncio.Future[Any] = self.loop.create_future()
+        call = Call(next(self._ids), method, b"", None, functools.partial(_settle, future), future)
         wire.directly[call.id] = call
         wire.write(protocol.frame(protocol.request(call.id, method, args)))
-        await asyncio.wait([call.future, wire.closed], timeout=_HANDSHAKE_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([future, wire.closed], timeout=_HANDSHAKE_S, return_when=asyncio.FIRST_COMPLETED)
         wire.directly.pop(call.id, None)
-        if call.future.done():
-            return call.future.result()
+        if future.done():
+            return future.result()
         if wire.broken is not None:
             raise wire.broken
         if wire.closed.done():
@@ -420,6 +466,7 @@ class Link:
                 return
         del calls[answer.id]
         call.answered(answer)
+        self._answered.set()
 
     def _told(self, wire: Wire, push: Answer) -> None:
         if push.status == Push.NOTICES:
@@ -458,8 +505,9 @@ class Link:
         pending, self._pending = self._pending, {}
         for call in pending.values():
             call.fail(error)
-            if quietly and call.future.done() and not call.future.cancelled():
-                call.future.exception()  # whoever dropped it was told by closing
+            future = call.future
+            if quietly and future is not None and future.done() and not future.cancelled():
+                future.exception()  # whoever dropped it was told by closing
 
 
 def _names(holders: list[Holder]) -> str:

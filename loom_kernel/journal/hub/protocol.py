@@ -34,6 +34,9 @@ MAX_FRAME = 4 << 20
 PART = 1 << 20
 """An answer longer than this comes in parts of this size."""
 
+TOGETHER = 100
+"""Frames that are written at once, at most, so that the other end can begin with them."""
+
 _LENGTH = struct.Struct("<I")
 _encoder = msgspec.msgpack.Encoder()
 

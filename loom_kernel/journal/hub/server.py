@@ -405,6 +405,8 @@ class Peer(asyncio.Protocol):
         self._later.append(data)
         if len(self._later) == 1:
             asyncio.get_running_loop().call_soon(self._flush)
+        elif len(self._later) >= protocol.TOGETHER:
+            self._flush()
 
     def _flush(self) -> None:
         later, self._later = self._later, []
