@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.views.detail import detail
 from loom_kernel.views.snapshot import snapshot
@@ -180,6 +182,31 @@ def test_a_node_opens_by_click_and_by_key(widget: WidgetPage) -> None:
     page.keyboard.press("Escape")
     assert page.locator(".wf-detail").is_hidden()
     assert page.evaluate("() => document.activeElement.dataset.id") == profile
+
+
+def test_a_panel_shows_what_the_step_made(widget: WidgetPage, artifacts: Path) -> None:
+    """A figure and the first rows of a table stand in the panel; a picture from elsewhere is not fetched."""
+    figures = pytest.importorskip("matplotlib.figure")
+    figure = figures.Figure(figsize=(5, 3))
+    figure.subplots().plot([1, 4, 2, 8])
+    png = base64.b64encode(codec.picture(figure).data).decode()
+    h = histories.completed()
+    node = h.view().order[1]
+    table = ev.Shown(kind="table", columns=["station", "wind"], rows=[["Hel", "3.5"], ["Lys", "–"]], total=1_461)
+    preview = [ev.Shown(kind="image", text=f"data:image/png;base64,{png}"), table]
+    h.add(ev.ArtifactKept(name="plot", revision=1, kind="figure", source="result", preview=preview), node)
+    away = ev.Shown(kind="image", text="https://example.org/x.png")
+    h.add(ev.ArtifactKept(name="plot", revision=2, kind="figure", source="shown", preview=[away]), node)
+    view = h.view()
+    widget.load(shot_of(h))
+    page = widget.page
+    page.locator(f'.wf-node[data-id="{node}"]').click()
+    widget.say({"type": "detail", **detail(view, node)})
+    made = page.locator(".wf-detail .wf-made")
+    assert made.locator("img").count() == 1 and made.locator("tbody tr").count() == 2
+    assert page.evaluate("() => document.querySelector('.wf-made img').naturalWidth") > 300
+    assert "and 1,459 more rows" in made.inner_text()
+    page.screenshot(path=artifacts / "widget-panel-made.png", full_page=True)
 
 
 def test_the_table_is_there_for_those_who_do_not_see_the_graph(widget: WidgetPage) -> None:
