@@ -29,7 +29,8 @@ DEAD = [lease("expired"), step()]
 
 def entries(*written: tuple[ev.Event, str | None]) -> list[JournalEntry]:
     return [
-        JournalEntry(n, "run", n, None, event.type, node, ev.encode(event), 0) for n, (event, node) in enumerate(written, 1)
+        JournalEntry(n, "run", n, None, event.type, node, ev.encode(event), 0)
+        for n, (event, node) in enumerate(written, 1)
     ]
 
 
@@ -47,7 +48,9 @@ def entries(*written: tuple[ev.Event, str | None]) -> list[JournalEntry]:
         ([lease(), step(), *DEAD, (ev.RunPaused(reason="crashes"), None), lease("expired")], (1, "boom")),
     ],
 )
-def test_only_deaths_at_work_in_a_row_count(written: list[tuple[ev.Event, str | None]], expected: tuple[int, str]) -> None:
+def test_only_deaths_at_work_in_a_row_count(
+    written: list[tuple[ev.Event, str | None]], expected: tuple[int, str]
+) -> None:
     """A worker that died while the run waited, or that gave it back, has nothing to do with it."""
     assert crashes(entries(*written)) == expected
 

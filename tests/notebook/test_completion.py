@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def completion(monkeypatch: pytest.MonkeyPatch) -> Completion:
     def no_runtime() -> Any:
         raise AssertionError("Tab loads no runtime")
 
+    monkeypatch.delitem(sys.modules, "loom_kernel.runtime", raising=False)  # another test may have loaded it
     frame = pd.DataFrame({"station": ["a"], "wind": [1.0]})
     return Completion(None, Session({"frame": frame, "url": "x", "_hidden": frame}, None, no_runtime))
 

@@ -31,6 +31,35 @@ def test_a_large_value_never_crosses_the_socket(folder: Path) -> None:
     asyncio.run(body())
 
 
+def test_a_value_that_the_hub_took_in_is_found(folder: Path) -> None:
+    """Small ones come back as bytes, larger ones as a file that is gone afterwards; gc leaves both while they are named."""
+
+    async def body() -> None:
+        from msgspec import Raw
+
+        from loom_kernel import events
+        from loom_kernel.journal.abc import Append
+
+        async with await HubJournal.open(folder, holder := me()) as journal:
+            lease = (await started(journal, holder)).lease
+            for data in (os.urandom(100_000), os.urandom(3 << 20)):
+                sha256 = hashlib.sha256(data).hexdigest()
+                await journal.put_blobs([(sha256, data)])
+                reference = Raw(b'{"$loom":"bytes","blob":"%s"}' % sha256.encode())
+                await journal.append(lease, [Append(events.NodeCompleted(result=reference), "n")])
+                (await journal.query("select 1")).unlink()  # applied now
+                assert not list((folder / "blobs").glob("??/*"))
+                kill_hub(folder)
+                assert await journal.get_blob(sha256) == data
+                assert [path.name for path in (folder / "tmp").iterdir()] == []
+            report = await journal.gc(0)
+            assert (report.runs, report.blobs) == (0, 0)
+            with pytest.raises(KeyError):
+                await journal.get_blob("0" * 64)
+
+    asyncio.run(body())
+
+
 def test_a_value_that_cannot_be_written_is_storage_trouble(folder: Path) -> None:
     """The disk's refusal is a sentence."""
 
