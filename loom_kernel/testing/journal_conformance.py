@@ -422,6 +422,23 @@ class RunJournalConformance:
         assert abs(entry.created_at / 1e6 - time.time()) < 60
 
     @_test
+    async def test_an_append_tells_what_came_of_it(self, journal: RunJournal) -> None:
+        """``append_then`` calls back later, never at once, with the outcomes or with why there are none."""
+        stale = (await _start(journal, A)).lease
+        loop = asyncio.get_running_loop()
+
+        async def told(lease: Lease) -> list[AppendOutcome] | BaseException:
+            answer: asyncio.Future[list[AppendOutcome] | BaseException] = loop.create_future()
+            journal.append_then(lease, [_done(1)], answer.set_result)
+            assert not answer.done()
+            return await asyncio.wait_for(answer, 10)
+
+        [outcome] = await told(stale)  # type: ignore[misc]
+        assert (outcome.status, outcome.entry.seq) == ("appended", 3)
+        await journal.takeover(A, BOB, HolderId("ann"))
+        assert isinstance(await told(stale), StaleLeaseError)
+
+    @_test
     async def test_a_known_key_is_not_written_again(self, journal: RunJournal) -> None:
         """The original comes back, whatever is in the repeat."""
         lease = (await _start(journal, A)).lease
