@@ -129,7 +129,11 @@ class Applier:
                 self._hurry.wait(self._linger_s)
             self._hurry.clear()
             self._some.clear()
-            while batch := self._slice():
+            more = True
+            while more:  # what comes meanwhile lingers again: a transaction for each step would keep a core busy
+                batch, more = self._slice()
+                if not batch:
+                    break
                 tidied = False
                 if not self._apply(batch):
                     return
@@ -140,17 +144,17 @@ class Applier:
                     if not self._queue:
                         return
 
-    def _slice(self) -> list[JournalEntry]:
-        """What is waiting, but only so much that a nearly full disk may have room for it."""
+    def _slice(self) -> tuple[list[JournalEntry], bool]:
+        """What is waiting, but only so much that a nearly full disk may have room for it; whether that left some."""
         slice: list[JournalEntry] = []
         size = 0
         with self._lock:
             for entries in self._queue:
+                if len(slice) >= MANY or size >= SLICE_BYTES:
+                    return slice, True
                 slice += entries
                 size += sum(len(entry.payload) for entry in entries)
-                if len(slice) >= MANY or size >= SLICE_BYTES:
-                    break
-        return slice
+        return slice, False
 
     def _apply(self, batch: list[JournalEntry]) -> bool:
         troubled = False
