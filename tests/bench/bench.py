@@ -105,22 +105,27 @@ def report(best: dict[str, Seconds]) -> list[str]:
             return [*cells, "", ""]
         return [*cells, f"{aim * scale:.{digits}f} {unit}", "ok" if ours <= aim and ahead else "MISSED"]
 
-    per_step, step_aim = 1000 / N, max(4 * floor, 0.0007) * N
+    per_step, step_aim = 1000 / N, max(3 * floor, 0.0005) * N
     rows = [
         row("async step, one after the other", loom["sequential"], "sequential", step_aim, per_step, "ms", 2),
+        row("  the median one", loom["sequential_median"], "", step_aim, per_step, "ms", 2),
         row("sync step, one after the other", loom["sequential_sync"], "sequential_sync", None, per_step, "ms", 2),
         row("async step, kernel computing", loom["sequential_busy"], "", 0.003 * N, per_step, "ms", 2),
-        row(f"fan-out of {N:,}", loom["fan"], "fan", 0.15, 1, "s", 3),
-        row(f"recovery of {N:,}, live hub", loom["recovery"], "recovery", 0.15, 1, "s", 3),
+        row(f"fan-out of {N:,}", loom["fan"], "fan", 0.1, 1, "s", 3),
+        row(f"{N:,} children of one step", loom["children"], "", 0.3, 1, "s", 3),
+        row(f"recovery of {N:,}, live hub", loom["recovery"], "recovery", 0.1, 1, "s", 3),
         row(f"recovery of {N:,}, hub start", loom["recovery_hub_start"], "recovery", None, 1, "s", 3),
     ]
     widths = [max(len(r[i]) for r in [head, *rows]) for i in range(len(head))]
     table = ["  ".join(f"{cell:<{w}}" for cell, w in zip(r, widths, strict=True)).rstrip() for r in [head, *rows]]
     loading_ratio = loading["load_ext"] / loading["bare"]
+    client, hub = loom["client_cpu"] * per_step, loom["hub_cpu"] * per_step
     return [
         *table,
         "",
         f"bare fdatasync: {floor * 1000:.3f} ms; an async step takes {loom['sequential'] / N / floor:.1f} times that",
+        f"processor time of an async step: {client:.2f} ms here, {hub:.2f} ms in the hub; aim 0.40 ms together  "
+        + ("ok" if client + hub <= 0.4 else "MISSED"),
         f"IPython starts in {loading['bare']:.3f} s, with %load_ext loom_kernel in {loading['load_ext']:.3f} s: "
         + f"{loading_ratio:.2f}x, aim 1.35x  {'ok' if loading_ratio <= 1.35 else 'MISSED'}",
     ]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+import os
+import statistics
 import threading
 import time
 from pathlib import Path
@@ -15,6 +19,7 @@ from loom_kernel import Context, resume, step, workflow
 
 # Seconds that a body measured between its first and its last step; a run that is replayed doesn't read it.
 measured: dict[str, float] = {}
+stamps: list[float] = []  # the end of each step of the last chain
 
 
 @step
@@ -30,9 +35,11 @@ def add_sync(x: int) -> int:
 @workflow
 async def chain(ctx: Context, n: int) -> int:
     x, start = 0, time.perf_counter()
+    stamps[:] = [start]
     for _ in range(n):
         x = await add(x)
-    measured["chain"] = time.perf_counter() - start
+        stamps.append(time.perf_counter())
+    measured["chain"] = stamps[-1] - start
     return x
 
 
@@ -54,6 +61,19 @@ async def fan(ctx: Context, n: int) -> int:
 
 
 @workflow
+async def child(ctx: Context, i: int) -> int:
+    return await add(i)
+
+
+@workflow
+async def children(ctx: Context, n: int) -> int:
+    start = time.perf_counter()
+    results = await asyncio.gather(*(ctx.workflow(child, inputs={"i": i}) for i in range(n)))
+    measured["children"] = time.perf_counter() - start
+    return sum(result.result for result in results)
+
+
+@workflow
 async def crashing(ctx: Context, n: int, marker: str) -> int:
     x = 0
     for _ in range(n):
@@ -64,19 +84,32 @@ async def crashing(ctx: Context, n: int, marker: str) -> int:
     return x
 
 
+def hub_cpu() -> float:
+    """Seconds of processor time that the hub has used; all of its threads."""
+    pid = json.loads((Path(os.environ["LOOM_HOME"]) / "hub.json").read_text())["pid"]
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
 def steps(folder: Path) -> dict[str, float]:
-    """Steps one after the other, async and sync, and all at once."""
+    """Steps one after the other, async and sync, and all at once; children; processor time of the first, whole run."""
     chain.options(show=False).start(n=1).wait()  # the hub is up
-    start = time.perf_counter()
+    client, hub = time.process_time(), hub_cpu()
     assert chain.start(n=N).wait().result == N
-    whole = time.perf_counter() - start
+    client, hub = time.process_time() - client, hub_cpu() - hub
+    median = statistics.median(after - before for before, after in itertools.pairwise(stamps))
+    sequential = measured["chain"]
     assert chain_sync.start(n=N).wait().result == N
     assert fan.start(n=N).wait().result == N * (N + 1) // 2
+    assert children.start(n=N).wait().result == N * (N + 1) // 2
     return {
-        "sequential": measured["chain"],
-        "sequential_whole_run": whole,
+        "sequential": sequential,
+        "sequential_median": median * N,
+        "client_cpu": client,
+        "hub_cpu": hub,
         "sequential_sync": measured["chain_sync"],
         "fan": measured["fan"],
+        "children": measured["children"],
     }
 
 
