@@ -24,6 +24,7 @@ class Feed:
     def __init__(self, load: Load) -> None:
         self._load = load
         self._subscribers: weakref.WeakSet[LocalSubscription] = weakref.WeakSet()  # forgotten is unsubscribed
+        self._types: frozenset[str] | None = frozenset()  # that somebody may want; None: all
         self.last = 0  # the newest global_seq that was published
 
     def __len__(self) -> int:
@@ -31,19 +32,23 @@ class Feed:
 
     def publish(self, entries: Iterable[JournalEntry]) -> None:
         """Hand committed entries to everybody."""
-        if not self._subscribers:
-            for entry in entries:
-                self.last = entry.global_seq
-            return
-        notices = [notice_of(entry) for entry in entries if entry.seq]
+        types = self._types
+        notices = [notice_of(entry) for entry in entries if entry.seq and (types is None or entry.type in types)]
         for entry in entries:
             self.last = entry.global_seq
+        if not notices:
+            return
         for subscriber in tuple(self._subscribers):
             subscriber._offer(notices)
 
     def subscribe(self, after: int | None, run_id: str | None, types: frozenset[str] | None) -> LocalSubscription:
         """See ``RunJournal.subscribe``."""
         return LocalSubscription(self, self.last if after is None else after, run_id, types)
+
+    def changed(self) -> None:
+        """Somebody came or went."""
+        types = [subscriber._types for subscriber in self._subscribers]
+        self._types = None if None in types else frozenset[str]().union(*types)  # type: ignore[arg-type]
 
     def close(self) -> None:
         for subscriber in tuple(self._subscribers):
@@ -62,6 +67,7 @@ class LocalSubscription(Subscription):
         self._wake = asyncio.Event()
         self._closed = False
         feed._subscribers.add(self)
+        feed.changed()
 
     def _offer(self, notices: list[Notice]) -> None:
         if self._behind:
@@ -113,6 +119,7 @@ class LocalSubscription(Subscription):
     def close(self) -> None:
         self._closed = True
         self._feed._subscribers.discard(self)
+        self._feed.changed()
         self._wake.set()
 
 
