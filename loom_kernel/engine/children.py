@@ -15,6 +15,7 @@ from loom_kernel.engine.calls import Call
 from loom_kernel.engine.endings import Ending
 from loom_kernel.engine.keys import child_run_id
 from loom_kernel.engine.replay import Hit, Live, Record
+from loom_kernel.engine.waiting import done
 from loom_kernel.errors import ChildWorkflowError, JournalError, ResumeError, StaleLeaseError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append
@@ -72,10 +73,10 @@ async def _run(
     )
     child: Execution | RunResult[Any] | None = None
     try:
-        await asyncio.wait({opening})
+        await done(opening)
         child = opening.result()
         if not isinstance(child, RunResult):
-            await asyncio.wait({child.result})
+            await done(child.result)
             result = child.result.result()
         else:
             result = child
@@ -193,7 +194,7 @@ async def _uncancelled(future: asyncio.Future[Any]) -> bool:
     """Wait although this task is being cancelled."""
     while not future.done():
         try:
-            await asyncio.wait({future})
+            await done(future)
         except asyncio.CancelledError:
             continue
     return True

@@ -19,6 +19,23 @@ LOOK_S = 60.0
 """A long wait looks at the clock this often: the machine may have been suspended."""
 
 
+async def done(future: asyncio.Future[Any]) -> None:
+    """Return when the future is done. Cancelling the caller leaves it alone, and what it failed with is not raised."""
+    if future.done():
+        return
+    waiter: asyncio.Future[None] = future.get_loop().create_future()
+
+    def wake(_: asyncio.Future[Any]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        future.remove_done_callback(wake)
+
+
 async def until(x: Execution, future: asyncio.Future[T], deadline: float | None) -> T | None:
     """The future's result, or None when the deadline (seconds since the epoch) comes first."""
     if deadline is None:
@@ -37,7 +54,7 @@ async def pause(x: Execution, seconds: float) -> None:
     """Wait on the engine's clock; cancelling ends it early."""
     sleeper = x.loop.create_task(x.engine.clock.sleep(seconds), context=x.engine.context)
     try:
-        await asyncio.wait({sleeper})
+        await done(sleeper)
     finally:
         sleeper.cancel()
 

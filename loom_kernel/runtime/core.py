@@ -46,12 +46,10 @@ from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.loop import LoopThread
 from loom_kernel.runtime.run import Run
 from loom_kernel.runtime.runs import RunList
+from loom_kernel.runtime.tuning import Tuning
 from loom_kernel.settings import Settings
 
 T = TypeVar("T")
-
-SWITCH_INTERVAL_S = 0.001
-"""While runs are live: a kernel that computes in pure Python hands over sooner, which makes a step 4 times quicker."""
 
 TEST_SEED = 1
 
@@ -89,7 +87,7 @@ class Runtime:
         self._temporary: Path | None = None
         self._runs: weakref.WeakValueDictionary[str, Run[Any]] = weakref.WeakValueDictionary()
         self._live: set[Run[Any]] = set()
-        self._switch_interval: float | None = None
+        self._tuning = Tuning()
         self._starts: dict[tuple[str | None, str], itertools.count[int]] = {}
         self._place_lock = threading.Lock()
         self._closed = False
@@ -193,7 +191,7 @@ class Runtime:
         self.loop.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
-        self._restore_switch_interval()
+        self._tuning.end()
 
     async def _close(self) -> None:
         self.attendant.end()
@@ -346,23 +344,13 @@ class Runtime:
         """On the loop thread: this process executes the run now."""
         run._attach(execution)
         self._live.add(run)
-        self._lower_switch_interval()
+        self._tuning.begin()
         execution.result.add_done_callback(lambda _: self._rests(run))
 
     def _rests(self, run: Run[Any]) -> None:
         self._live.discard(run)
         if not self._live:
-            self._restore_switch_interval()
-
-    def _lower_switch_interval(self) -> None:
-        if self._switch_interval is None and sys.getswitchinterval() > SWITCH_INTERVAL_S:
-            self._switch_interval = sys.getswitchinterval()
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
-
-    def _restore_switch_interval(self) -> None:
-        if self._switch_interval is not None:
-            sys.setswitchinterval(self._switch_interval)
-            self._switch_interval = None
+            self._tuning.end()
 
     def live(self) -> bool:
         """Whether any run is executed in this process now."""
