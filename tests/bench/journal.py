@@ -124,7 +124,7 @@ def duckdb_rate(where: Path, at_once: int, seconds: float = 0.5) -> float:
     """Events a second through DuckDB's appender, one commit for ``at_once`` of them."""
     import duckdb
 
-    connection = duckdb.connect(str(where / f"floor{at_once}.duckdb"))
+    connection = duckdb.connect(str(where / f"{time.time_ns()}.duckdb"))
     connection.execute(
         "create table events (run_id varchar, seq bigint, node_id varchar, payload varchar, created_at bigint)"
     )
@@ -141,7 +141,7 @@ def duckdb_rate(where: Path, at_once: int, seconds: float = 0.5) -> float:
 
 def sqlite_rate(where: Path, at_once: int, seconds: float = 0.5) -> float:
     """Events a second into SQLite with a write-ahead log, synced at each commit of ``at_once`` of them."""
-    connection = sqlite3.connect(where / f"floor{at_once}.sqlite", isolation_level=None)
+    connection = sqlite3.connect(where / f"{time.time_ns()}.sqlite", isolation_level=None)
     connection.execute("pragma journal_mode=wal")
     connection.execute("pragma synchronous=full")
     connection.execute("create table events (run_id, seq, node_id, payload, created_at)")
