@@ -24,9 +24,10 @@ test-kernels: ## clicks and interrupts on ipykernel 6.31, 7.1 and the newest
 	@scripts/setup test
 	@scripts/test-kernels
 
-bench: ## times beside bare fdatasync, DBOS and LangGraph, in one run
+bench: ## times beside bare fdatasync, DBOS and LangGraph, and a journal of a million events
 	@scripts/setup bench
 	@$(VENV)/bin/python tests/bench/bench.py
+	@$(VENV)/bin/python -m tests.bench.journal
 
 lint: ## format and repair what can be repaired
 	@scripts/setup test
