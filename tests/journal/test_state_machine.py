@@ -411,15 +411,27 @@ class JournalMachine(RuleBasedStateMachine):
             self.killed = True
         lost = [flight for flight in self.flying if flight.client == client]
         self.flying = [flight for flight in self.flying if flight.client != client]
-        done = [flight for flight in lost if flight.future.done() and not flight.future.exception()]  # type: ignore[attr-defined]
-        assert done == lost[: len(done)], "answers come in order"
-        for flight in done:
-            self.check(flight.run, self.w.run(flight.future), flight.appends)
+        unknown: list[tuple[Run, list[Flight]]] = []
+        for run in {flight.run.id: flight.run for flight in lost}.values():
+            sent = [flight for flight in lost if flight.run is run]
+            answered = [flight.future.done() and not flight.future.exception() for flight in sent]  # type: ignore[attr-defined]
+            # Answers may overtake each other (one of something that is there already is looked up), commits do not.
+            kept = max((i + 1 for i, done in enumerate(answered) if done), default=0)
+            for flight, done in zip(sent[:kept], answered, strict=False):
+                if done:
+                    self.check(run, self.w.run(flight.future), flight.appends)
+                else:
+                    self.add_all(run, flight)
+            unknown.append((run, sent[kept:]))
         self.w.run(self.journals[client].close())
         self.w.clients[client] = self.w.client()
         self.journals[client] = self.w.clients[client][0]
-        for run in {flight.run.id: flight.run for flight in lost[len(done) :]}.values():
-            self.learn(run, [flight for flight in lost[len(done) :] if flight.run is run])
+        for run, flights in unknown:
+            self.learn(run, flights)
+
+    def add_all(self, run: Run, flight: Flight) -> None:
+        for append in flight.appends:
+            run.add(self.event_of(append))
 
     def learn(self, run: Run, unknown: list[Flight]) -> None:
         """Each of these is there as a whole or not at all, and in the order in which they were sent."""
@@ -438,8 +450,7 @@ class JournalMachine(RuleBasedStateMachine):
         for flight in unknown:
             if found == run.events:
                 break
-            for append in flight.appends:
-                run.add(self.event_of(append))
+            self.add_all(run, flight)
         assert found == run.events, "half of a change is there, or something that nobody wrote"
 
     # ------------------------------------------------------------ looking
