@@ -232,6 +232,11 @@ class Load:
         (folder / "driver.py").write_text(DRIVER)
         (folder / "follower.py").write_text(FOLLOWER)
 
+    def note(self, text: str) -> None:
+        """What was done and when, for whoever looks for the reason of a problem."""
+        with (self.folder / "done.log").open("a") as log:
+            log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
     # ------------------------------------------------------------ processes
 
     def spawn(self, name: str, *arguments: str) -> None:
@@ -241,6 +246,7 @@ class Load:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, *arguments], cwd=self.folder, env=self.env, stdout=out, stderr=out
             )
+        self.note(f"{name} is process {self.processes[name].pid}")
 
     def driver(self, name: str) -> None:
         self.spawn(name, "driver.py", name, str(self.chance.randrange(1 << 30)))
@@ -251,6 +257,7 @@ class Load:
     def end(self, name: str, number: int, patience_s: float = 60.0) -> None:
         """Signal it and wait; one that was asked to end in good order has to."""
         process = self.processes[name]
+        self.note(f"signal {number} to {name}")
         process.send_signal(number)
         try:
             status = process.wait(patience_s)
@@ -272,6 +279,7 @@ class Load:
             pid = int(json.loads((self.folder / ".loom" / "hub.json").read_text())["pid"])
             if b"loom_kernel.journal.hub" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
+                self.note(f"killed the hub, process {pid}")
                 self.counts["hub kills"] += 1
         except (OSError, ValueError, KeyError):
             pass  # it is being started
@@ -343,6 +351,7 @@ class Load:
         how = self.chance.choice(["kill", "kill", "drain", "drain", "freeze"])
         self.counts[f"workers: {how}"] += 1
         if how == "freeze":
+            self.note(f"{name} is frozen")
             os.kill(self.processes[name].pid, signal.SIGSTOP)
             time.sleep(self.chance.uniform(0.2, 1.0))
             os.kill(self.processes[name].pid, signal.SIGCONT)
@@ -600,6 +609,7 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=1.0, help="how often is killed; 0.5 suits a busy machine")
     parser.add_argument("--folder", type=Path, help="where to keep it; a temporary folder otherwise")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(f"told to end by signal {number}"))
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="loom-load-"))
     folder.mkdir(parents=True, exist_ok=True)
     print(f"seed {arguments.seed} in {folder}", file=sys.stderr, flush=True)
