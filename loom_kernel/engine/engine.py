@@ -242,10 +242,7 @@ class Engine:
         why = f"{died} workers in a row died over it{where}; find out why, then resume it"
         event = events.RunPaused(reason="crashes", message=why)
         lease = acquired.lease
-        try:
-            await self.journal.append(lease, [Append(event, None, f"paused:{lease.epoch}")])
-        finally:
-            await self.journal.release(lease)
+        await self.journal.append(lease, [Append(event, None, f"paused:{lease.epoch}")])
         return Refused(RunId(lease.run_id), workflow, why, paused=True)
 
     async def open_child(

@@ -374,8 +374,7 @@ class Execution:
                 raise
             await self._let_go(self.recorder.fault)
             return
-        self.recorder.close()
-        await self._release()
+        self.recorder.close()  # the last event gave the lease back
         status = ending.status or ending.kind
         self._set_result(
             RunResult(

@@ -217,7 +217,7 @@ class RunJournal(ABC):
 
     @abstractmethod
     async def release(self, lease: Lease) -> None:
-        """Give the lease back. Raises: StaleLeaseError."""
+        """Give the lease back; what the run's end gave back already is fine. Raises: StaleLeaseError."""
 
     # -- writing
 
@@ -228,7 +228,8 @@ class RunJournal(ABC):
         """Append all or nothing, in order, in one commit; one outcome each.
 
         The fence and the keys are checked and the events serialized before this returns; awaiting the result waits
-        for the commit. Dropping the awaitable does not undo it.
+        for the commit. Dropping the awaitable does not undo it. ``run.paused`` and ``run.ended`` give the lease back in
+        the same commit: nothing follows them under it.
 
         Raises:
             StaleLeaseError: the lease is not the newest.

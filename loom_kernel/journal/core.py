@@ -180,14 +180,14 @@ def _started(head: RunHead, entry: JournalEntry) -> None:
 
 
 def _paused(head: RunHead, entry: JournalEntry) -> None:
-    head.status, head.resumable = "paused", True
+    head.status, head.resumable, head.holder = "paused", True, None
     head.reason = msgspec.json.decode(entry.payload, type=events.RunPaused).reason
 
 
 def _ended(head: RunHead, entry: JournalEntry) -> None:
     ended = msgspec.json.decode(entry.payload, type=events.RunEnded)
     head.status, head.reason, head.resumable = ended.status, ended.reason, ended.resumable
-    head.prompts = {}
+    head.holder, head.prompts = None, {}
 
 
 def _lease_taken(head: RunHead, entry: JournalEntry) -> None:
@@ -323,13 +323,16 @@ class JournalCore:
     ) -> Change:
         """Fence, then keys, then ``expect_seq``; what fails changes nothing.
 
+        The event that brings a run to rest gives its lease back, in the same commit. Repeated after that, since its
+        answer was lost, it is answered as what is there already.
+
         Args:
             unencodable: why some event could not be serialized; reported only after the checks.
 
         Raises:
             StaleLeaseError, JournalCasConflictError, StorageUnavailableError, UnknownRunError: see ``RunJournal.append``.
         """
-        head = self.fence(lease)
+        head = self._brought_to_rest(lease, prepared) or self.fence(lease)
         keys = head.keys
         assert keys is not None, "a run whose lease is held has its keys loaded"
         if expect_seq is not None or unencodable is not None:
@@ -438,6 +441,18 @@ class JournalCore:
 
     # ------------------------------------------------------------ leases
 
+    def rests(self, lease: Lease) -> RunHead | None:
+        """The head of the run, where ``lease`` is the one that brought it to rest and nobody took it since."""
+        head = self.heads.get(lease.run_id)
+        at_rest = head is not None and head.epoch == lease.epoch and head.holder is None and head.status in AT_REST
+        return head if at_rest else None
+
+    def _brought_to_rest(self, lease: Lease, prepared: Sequence[Prepared]) -> RunHead | None:
+        head = self.rests(lease)
+        if head is None or not prepared or head.keys is None:
+            return None
+        return head if all(key in head.keys for key, *_ in prepared) else None
+
     def fence(self, lease: Lease) -> RunHead:
         """The head of the run that ``lease`` allows to write to.
 
@@ -513,7 +528,10 @@ class JournalCore:
         head.renewed = self._seen[lease.holder_id] = self._clock.monotonic()
 
     def release(self, lease: Lease) -> Change:
-        """Give the lease back. Raises: StaleLeaseError."""
+        """Give the lease back; the run's end may have done so already. Raises: StaleLeaseError."""
+        rests = self.rests(lease)
+        if rests is not None:
+            return Change(rests)
         head = self.fence(lease)
         change = Change(head, head.save())
         head.holder = None

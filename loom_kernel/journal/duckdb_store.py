@@ -380,12 +380,22 @@ class DuckDBRunJournal(RunJournal):
             done: called on the loop with the outcomes once they are durable, or with the error (at once when a check
                 fails).
         """
+        head = self._core.heads.get(lease.run_id)
+        if head is None or (head.keys is None and (head.holder is not None or self._core.rests(lease))):
+            self._defer(lease, prepared, expect_seq, done, unencodable)
+            return
+        self._append_known(lease, prepared, expect_seq, done, unencodable)
+
+    def _append_known(
+        self,
+        lease: Lease,
+        prepared: Sequence[Prepared],
+        expect_seq: int | None,
+        done: Done,
+        unencodable: Exception | None,
+    ) -> None:
         try:
             self._check()
-            head = self._core.heads.get(lease.run_id)
-            if head is not None and head.keys is None and head.holder is not None:
-                self._defer(lease, prepared, expect_seq, done, unencodable)
-                return
             change = self._core.append(lease, prepared, expect_seq, unencodable)
         except LoomError as error:
             done(error)
@@ -406,7 +416,7 @@ class DuckDBRunJournal(RunJournal):
         self._writer.flush()
 
     def _defer(self, lease: Lease, *rest: Any) -> None:
-        """After a restart, a run's keys are read from the file at its first append; its appends wait in order."""
+        """A run that was forgotten, or its keys since a restart, is read at its first append; its appends wait in order."""
         waiting = self._deferred.get(lease.run_id)
         if waiting is not None:
             waiting.append((lease, *rest))
@@ -424,7 +434,7 @@ class DuckDBRunJournal(RunJournal):
             if failure is not None and not isinstance(failure, UnknownRunError):
                 done(failure)
             else:
-                self.append_now(lease, prepared, expect_seq, done, unencodable)
+                self._append_known(lease, prepared, expect_seq, done, unencodable)
         self.flush()
 
     async def _answer(self, change: Change, done: Done) -> None:

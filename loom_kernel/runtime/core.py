@@ -533,15 +533,12 @@ class Runtime:
             )
             return
         lease = acquired.lease
-        try:
-            event: events.Event
-            if what == "stop":
-                event = events.RunPaused(reason="stopped")
-            else:
-                event = events.RunEnded(status="cancelled", reason=reason or (f"by {by}" if by else None))
-            await self.journal.append(lease, [Append(event, None, f"ended:{lease.epoch}")])
-        finally:
-            await self.journal.release(lease)
+        event: events.Event
+        if what == "stop":
+            event = events.RunPaused(reason="stopped")
+        else:
+            event = events.RunEnded(status="cancelled", reason=reason or (f"by {by}" if by else None))
+        await self.journal.append(lease, [Append(event, None, f"ended:{lease.epoch}")])
         await run._load()
 
     async def delete(self, run: Run[Any]) -> None:

@@ -189,6 +189,7 @@ class RunJournalConformance:
         await journal.post(A, _yes())
         assert await after(Append(events.NodeCompleted(), GO)) == ("running", None, 0)
         assert await after(Append(events.RunPaused(reason="stopped"))) == ("paused", "stopped", 0)
+        lease = (await _start(journal, A)).lease
         assert await after(Append(events.RunStarted(worker="ann", resumed=True))) == ("running", None, 0)
         assert await after(Append(events.RunEnded(status="failed", reason="x"))) == ("failed", "x", 0)
 
@@ -292,6 +293,26 @@ class RunJournalConformance:
         taken = await journal.acquire(A, BOB)
         assert isinstance(taken, LeaseAcquired)
         assert taken.lease.epoch == 2
+
+    @_test
+    async def test_the_end_of_a_run_gives_its_lease_back(self, journal: RunJournal) -> None:
+        """In the same commit; repeated it is answered as it was, and nothing new follows under that lease."""
+        for run_id, last in ((A, events.RunEnded(status="completed")), (B, events.RunPaused(reason="stopped"))):
+            lease = (await _start(journal, run_id)).lease
+            batch = [_done(1), Append(last, None, "last:1")]
+            first = await journal.append(lease, batch)
+            assert await journal.lease_state(run_id) is None
+            again = await journal.append(lease, batch[1:])
+            assert (again[0].status, again[0].entry.seq) == ("exists", first[1].entry.seq)
+            with pytest.raises(StaleLeaseError):
+                await journal.append(lease, [*batch, _done(2)])
+            await journal.release(lease)
+            taken = await journal.acquire(run_id, BOB)
+            assert isinstance(taken, LeaseAcquired)
+            with pytest.raises(StaleLeaseError):
+                await journal.append(lease, batch)
+            with pytest.raises(StaleLeaseError):
+                await journal.release(lease)
 
     # ------------------------------------------------------------ claiming
 

@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from loom_kernel import events
 from loom_kernel.clock import VirtualClock
-from loom_kernel.errors import SqlError, StorageUnavailableError
+from loom_kernel.errors import SqlError, StaleLeaseError, StorageUnavailableError
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import HolderId, RunId
 from loom_kernel.journal import applier, database, files, migrations, room
@@ -187,7 +187,6 @@ def test_finished_runs_stay_in_the_file(folder: Path) -> None:
         for i in range(20):
             lease = (await start(journal, f"run{i:02}")).lease
             await journal.append(lease, [done(i), Append(events.RunEnded(status="completed" if i % 2 else "failed"))])
-            await journal.release(lease)
 
     async def read(journal: DuckDBRunJournal) -> None:
         assert journal.stats()["runs"] == 20
@@ -205,6 +204,25 @@ def test_finished_runs_stay_in_the_file(folder: Path) -> None:
         assert len(await journal.list_runs()) == 20
 
     on_a_journal(folder, write, read)
+
+
+def test_the_end_of_a_forgotten_run_is_repeated_under_its_lease(folder: Path) -> None:
+    """Its answer was lost with the hub: it is read again for whoever ended it, and nobody else."""
+    last = Append(events.RunEnded(status="completed"), None, "ended:1")
+
+    async def write(journal: DuckDBRunJournal) -> None:
+        lease = (await start(journal)).lease
+        await journal.append(lease, [done(1), last])
+
+    async def repeat(journal: DuckDBRunJournal) -> None:
+        assert not journal._core.heads
+        again = await journal.append(Lease(A, "ann", 1), [done(1), last])
+        assert [(outcome.status, outcome.entry.seq) for outcome in again] == [("exists", 3), ("exists", 4)]
+        for lease, appends in ((Lease(A, "ann", 1), [done(2)]), (Lease(RunId("nobody"), "ann", 1), [last])):
+            with pytest.raises(StaleLeaseError):
+                await journal.append(lease, appends)
+
+    on_a_journal(folder, write, repeat)
 
 
 def test_a_lease_survives_a_restart(folder: Path) -> None:
@@ -522,7 +540,6 @@ def test_the_applier_only_inserts(folder: Path) -> None:
         journal._tables._writer = Spy(journal._tables._writer)
         lease = (await start(journal)).lease
         await journal.append(lease, [done(1), Append(events.RunEnded(status="completed"))])
-        await journal.release(lease)
         await journal.query("from runs")
 
     on_a_journal(folder, work)

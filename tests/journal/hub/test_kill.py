@@ -87,6 +87,27 @@ def test_a_kill_at_each_point_of_an_append(folder: Path, point: str, n: int) -> 
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("point", ["before_commit", "after_commit", "after_ack"])
+def test_a_kill_at_the_end_of_a_run(folder: Path, point: str) -> None:
+    """The last event gives the lease back; the writer that repeats it hears that the run ended, not that it lost it."""
+    root = paths.journal_path(folder)
+    paths.make_folder(root)
+    start_hub(root, env={"LOOM_HUB_CRASH": f"{point}:2"})
+
+    async def body() -> None:
+        async with await HubJournal.open(folder, holder := me()) as journal:
+            lease = (await started(journal, holder)).lease
+            await journal.append(lease, [done(0)])
+            last = [done(1), Append(events.RunEnded(status="completed"), None, "ended:1")]
+            outcomes = await journal.append(lease, last)
+            assert [outcome.entry.seq for outcome in outcomes] == [4, 5]
+            await journal.release(lease)
+            run = await journal.get_run(lease.run_id)
+            assert run is not None and (run.status, run.last_seq) == ("completed", 5)
+
+    asyncio.run(body())
+
+
 def test_appends_without_a_key_are_not_doubled(folder: Path) -> None:
     """A log line has no key of its own; repeated after a kill it is still one line, and shows no made-up key."""
     root = paths.journal_path(folder)
