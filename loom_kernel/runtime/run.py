@@ -28,7 +28,7 @@ from loom_kernel.journal.abc import Append, AppendOutcome, JournalEntry
 from loom_kernel.runtime import outcome
 from loom_kernel.runtime.loop import tick, wait_for
 from loom_kernel.runtime.node import NodeRef, find_node
-from loom_kernel.views.node import PromptView
+from loom_kernel.views.node import SETTLED, PromptView
 from loom_kernel.views.run import RunView
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class Run(Generic[R]):
         self._listeners: list[Listener] = []
         self._changed: list[asyncio.Event] = []
         self._last: RunResult[R] | None = None  # of the last execution here, until somebody executes it again
+        self._resuming = 0  # resumes on their way: who waits from then on waits for what they come to
         self._settling: set[str] = set()  # node ids of questions for which an answer is on its way
         self._kept: set[str] = set()  # names of questions that were answered before they were open
         self._view = RunView(run_id)
@@ -250,7 +251,7 @@ class Run(Generic[R]):
             async with self._following():
                 changed = self._change()
                 try:
-                    while not (self.view.at_rest or self._execution is not None):
+                    while self._execution is None and (self._resuming or not self.view.at_rest):
                         changed.clear()
                         await changed.wait()
                 finally:
@@ -276,7 +277,7 @@ class Run(Generic[R]):
         """This run and the children that are live here."""
         family: list[Run[Any]] = [self]
         for node in list(self.view.nodes.values()):
-            if node.child_run_id and node.status not in ("completed", "failed", "cancelled"):
+            if node.child_run_id and node.status not in SETTLED:
                 child = self._runtime.live_run(node.child_run_id)
                 if child is not None:
                     family += child._family()
@@ -320,7 +321,7 @@ class Run(Generic[R]):
         found = [(run, prompt) for run in self._family() for prompt in run.view.open_prompts]
         for node in list(self.view.nodes.values()):
             # A child that lives in another process is read from the journal.
-            if node.child_run_id and node.status == "running" and self._runtime.live_run(node.child_run_id) is None:
+            if node.child_run_id and node.status not in SETTLED and self._runtime.live_run(node.child_run_id) is None:
                 child = self._runtime.run_object(node.child_run_id)
                 with contextlib.suppress(UnknownRunError):  # its node begins a moment before it exists
                     found += await child._open_prompts()
@@ -456,7 +457,12 @@ class Run(Generic[R]):
         return await self._over(lambda: self._resume(accept, take, secrets))
 
     async def _resume(self, accept: bool, take: bool, secrets: dict[str, Any] | None) -> Run[R]:
-        return await self._runtime.resume_async(self._id, accept=accept, take=take, secrets=secrets)
+        self._resuming += 1
+        try:
+            return await self._runtime.resume_async(self._id, accept=accept, take=take, secrets=secrets)
+        finally:
+            self._resuming -= 1
+            self._notify()
 
     def rerun(self, **changed: Any) -> Run[R]:
         """Start a new run of the same workflow with the same inputs, but for those given.

@@ -148,7 +148,7 @@ def _one_run(folder: Path, env: dict[str, str], chance: random.Random, found: Fo
                 worker.kill()
                 found.workers += 1
             found.kills += 1
-        out, err = worker.communicate(timeout=150)
+        _, err = worker.communicate(timeout=150)
         known = _read(folder, env, run_id, found)
         lines = effects.read_text().split()
         ran = Counter(int(line) for line in lines)

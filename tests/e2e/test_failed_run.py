@@ -61,6 +61,7 @@ def test_fail_look_resume(project: Path, chromium: str, artifacts: Path, width: 
             page.screenshot(artifacts / f"failed-{theme}.png")
             page.run(4)
             view.locator('[data-action="resume"]').first.click()
+            view.locator(".wf-failure").wait_for(state="detached", timeout=20_000)
             page.run(3)
             assert page.error(3) is None, page.error(3)
             page.run(5)

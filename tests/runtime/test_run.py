@@ -492,6 +492,22 @@ def test_stop_pauses_and_resume_goes_on(runtime: Runtime, effects: Callable[...,
     assert effects() == ["first"]
 
 
+def test_who_waits_after_a_resume_was_asked_for_waits_for_it(
+    runtime: Runtime, asking: WorkflowDefinition[Any, str]
+) -> None:
+    """A click on Resume and ``await r`` right behind it: what the run came to before is not told once more."""
+    run = asking.start()
+    until(lambda: run.prompts())
+    run.stop()
+    assert run.settle(timeout=10).status == "paused"
+    loop = runtime.loop.loop
+    loop.call_soon_threadsafe(lambda: loop.create_task(run.resume_async()))
+    waiting = runtime.loop.submit(run.settled())
+    until(lambda: run.prompts())
+    run.answer("yes")
+    assert waiting.result(timeout=10).status == "completed"
+
+
 def test_cancel_is_final(asking: WorkflowDefinition[Any, str], host: DeskHost) -> None:
     """Who asked is on record, and waiting says so."""
     run = asking.start()
