@@ -24,10 +24,11 @@ test-kernels: ## clicks and interrupts on ipykernel 6.31, 7.1 and the newest
 	@scripts/setup test
 	@scripts/test-kernels
 
-bench: ## times beside bare fdatasync, DBOS and LangGraph, and a journal of a million events
+bench: ## times beside bare fdatasync, DBOS and LangGraph, a journal of a million events, runs of 10,000 nodes
 	@scripts/setup bench
 	@$(VENV)/bin/python tests/bench/bench.py
 	@$(VENV)/bin/python -m tests.bench.journal
+	@$(VENV)/bin/python -m tests.bench.scale
 
 lint: ## format and repair what can be repaired
 	@scripts/setup test
