@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from loom_kernel.authoring import launcher as launcher_slot
+from loom_kernel.authoring.code import family_version
 from loom_kernel.authoring.context import CancelToken, current, in_step
-from loom_kernel.authoring.source import code_version, where
+from loom_kernel.authoring.source import where
 from loom_kernel.errors import DefinitionError, LoomError
 from loom_kernel.policies import Retry
 
@@ -115,7 +116,6 @@ class StepDefinition(Generic[P, R]):
         self.on_unknown = on_unknown
         self.store = store
         self.limit = limit
-        self._code: str | None = None
         self._check()
         for attribute in ("__module__", "__qualname__", "__doc__", "__wrapped__"):
             setattr(self, attribute, fn if attribute == "__wrapped__" else getattr(fn, attribute, None))
@@ -152,10 +152,8 @@ class StepDefinition(Generic[P, R]):
 
     @property
     def code(self) -> str:
-        """Hash of the step's code; see :func:`~loom_kernel.authoring.source.code_version`."""
-        if self._code is None:
-            self._code = code_version(self.fn)
-        return self._code
+        """Hash of what the step does now; see :func:`~loom_kernel.authoring.code.code_version`."""
+        return family_version(self.fn)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[R]:
         if in_step.get() is not None:

@@ -9,12 +9,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from loom_kernel.authoring import launcher as launcher_slot
+from loom_kernel.authoring.code import code_version
 from loom_kernel.authoring.context import Context
 from loom_kernel.authoring.launcher import Options
 from loom_kernel.authoring.registry import normalize_workflow_name, registry
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.schema import EMPTY, InputField, Inputs, ValueType, problems, resolver, unknown_input
-from loom_kernel.authoring.source import code_version, source_of
+from loom_kernel.authoring.source import source_of
 from loom_kernel.errors import DefinitionError, InputError, OutputError
 from loom_kernel.policies import Budget
 
@@ -283,9 +284,9 @@ class WorkflowDefinition(Generic[P, R]):
         """The body's text."""
         return source_of(self.fn)
 
-    @cached_property
+    @property
     def version(self) -> str:
-        """Hash of the body's code; comments and formatting do not count."""
+        """Hash of what the body does now; see :func:`~loom_kernel.authoring.code.code_version`."""
         return code_version(self.fn)
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from msgspec import Raw
 
 from loom_kernel import codec
 from loom_kernel import events as ev
+from loom_kernel.authoring.code import inline_version
 from loom_kernel.authoring.context import CancelToken, Context, ExitStatus, in_step
 from loom_kernel.authoring.people import People, Question
 from loom_kernel.authoring.result import RunResult
@@ -125,7 +126,7 @@ class RunContext(Context):
             work,
             definition.retry,
             on_unknown=definition.on_unknown,
-            code=definition.code,
+            code=x.codes.get(definition) or x.codes.setdefault(definition, definition.code),
             limit=(definition.name, definition.limit) if definition.limit is not None else None,
         )
         return steps.drive(x, made, plan)
@@ -201,7 +202,9 @@ class RunContext(Context):
             allow_nan=False,
         )
         return Durable(
-            steps.drive(x, made, Plan(work, retry, tool=True, returns_failure=returns)), f"tool {name!r}", at
+            steps.drive(x, made, Plan(work, retry, code=inline_version(fn), tool=True, returns_failure=returns)),
+            f"tool {name!r}",
+            at,
         )
 
     def step(
@@ -225,7 +228,9 @@ class RunContext(Context):
             finish = restore = adapter.validate_python
         made = x.called("inline", name, "", at)
         work = Work(name=name, fn=fn, args=(), kwargs={}, is_async=inspect.iscoroutinefunction(fn), finish=finish)
-        return Durable(steps.drive(x, made, Plan(work, retry, restore=restore)), f"step {name!r}", at)
+        return Durable(
+            steps.drive(x, made, Plan(work, retry, code=inline_version(fn), restore=restore)), f"step {name!r}", at
+        )
 
     def map(
         self,

@@ -104,6 +104,7 @@ class Execution:
         self.keys = Occurrences()
         self.tracker = GraphFrontierTracker()
         self.calls: list[Call] = []
+        self.codes: dict[Any, str] = {}  # of steps, as they are when this execution first calls them
         self.aliases: dict[str, str] = {}
         self.kept: dict[str, Any] = {}
         self.revisions = dict(history.revisions)  # of artifacts, by name

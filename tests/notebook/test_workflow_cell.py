@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loom_kernel.authoring.source import code_version
+from loom_kernel.authoring.code import code_version
 from loom_kernel.authoring.workflow import define
 from loom_kernel.errors import CellSyntaxError, CommandError, OutputError
 from loom_kernel.notebook.workflow_cell import compile_body, outputs_type, read_parameter, remember, variable_name
