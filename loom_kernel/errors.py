@@ -317,6 +317,10 @@ class ResumeError(LoomError):
     """A run cannot be resumed as asked; the sentence says why and what can be done."""
 
 
+class ForkError(LoomError):
+    """A run cannot be forked as asked; the sentence says why and what can be done."""
+
+
 # ---------------------------------------------------------------- magics and commands
 
 

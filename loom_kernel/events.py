@@ -71,6 +71,8 @@ class RunCreated(Event):
     environment: dict[str, str] = {}
     secret_inputs: list[str] = []
     for_worker: bool = False  # whoever started it leaves it to a worker
+    forked_at: str = ""  # with forked_from: the path of the node that it goes on from ("fetch", "child/fetch")
+    fork_answers: dict[str, str] = {}  # with forked_from: hashes of the answers that were given otherwise, by path
 
 
 class RunStarted(Event):
@@ -137,6 +139,21 @@ class MismatchAccepted(Event):
     type: ClassVar[str] = "mismatch.accepted"
     recorded: list[str]
     called: str
+
+
+class RunForked(Event):
+    """What stands before it was copied from ``source``; values too large for an event are shared by their hash.
+
+    A copied record answers its call, and where the body calls otherwise, that is no mismatch. ``kept`` counts the
+    copied calls, ``again`` those that had an outcome and run again. A run that has a ``forked_from`` and not this
+    event was broken off while it was made, and is never executed.
+    """
+
+    type: ClassVar[str] = "run.forked"
+    source: str
+    at: str = ""
+    kept: int = 0
+    again: int = 0
 
 
 # ---------------------------------------------------------------- nodes
@@ -402,7 +419,7 @@ class StorageCommitted(Event):
 EVENTS: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
-        RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted,
+        RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeLogged, NodeProgressed,
         ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,

@@ -19,11 +19,12 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
-from loom_kernel.engine import output
+from loom_kernel.engine import forking, output
 from loom_kernel.engine.claiming import MAX_CRASHES, Refused, crashes, version_of
 from loom_kernel.engine.entries import Listener
 from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.executor import Executor
+from loom_kernel.engine.forking import Family
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.watchdog import Watchdog
 from loom_kernel.errors import (
@@ -101,6 +102,7 @@ class Engine:
         *,
         run_id: str | None = None,
         listener: Listener | None = None,
+        family: Family | None = None,
     ) -> Execution:
         """Start a run; it is durable when this returns.
 
@@ -110,6 +112,7 @@ class Engine:
             created: its first event. Where ``inputs`` is left at its default, the values are encoded here.
             run_id: its id; a new one otherwise.
             listener: hears every event, from the first.
+            family: the records that a fork begins with.
 
         Raises:
             InputError: everything that is wrong with the inputs.
@@ -128,6 +131,9 @@ class Engine:
             if history.executions or history.over:
                 await self.journal.release(acquired.lease)
                 raise ResumeError(f"run {new_id} is there already; resume it")
+            if family is not None:
+                acquired = await forking.begin(self, acquired, family)
+                history = History.of(acquired.entries)
             return self._begin(Execution(self, definition, values, acquired, history, listener=listener))
 
     async def resume(
@@ -184,6 +190,8 @@ class Engine:
         try:
             history = History.of(acquired.entries)
             reason = why_not(run_id, history.status, history.resumable)
+            if broken := forking.broken_off(history):
+                reason = f"run {run_id} is a fork that cannot go on: {broken} (`%loom rm {run_id}`)"
             if reason:
                 raise ResumeError(reason)
             return history, await self._restore(run_id, definition, history, secrets)

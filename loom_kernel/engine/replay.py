@@ -105,7 +105,8 @@ class History:
         early: answers that were given before their question was open, by the prompt's name.
         codes: the code that each step last ran with.
         cancel: asked for and not yet done.
-        accepted: records that a person gave up when accepting a mismatch.
+        accepted: records that a person gave up when accepting a mismatch, or let go when forking.
+        forked: says that the records before it are copies of another run's.
     """
 
     def __init__(self) -> None:
@@ -125,6 +126,7 @@ class History:
         self.accepted: set[str] = set()
         self.ended: ev.RunEnded | None = None
         self.paused: ev.RunPaused | None = None
+        self.forked: ev.RunForked | None = None
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> History:
@@ -176,6 +178,10 @@ class History:
 
     def _mismatch_accepted(self, e: ev.MismatchAccepted, _: str, seq: int) -> None:
         self.accepted.update(e.recorded)
+
+    def _run_forked(self, e: ev.RunForked, _: str, seq: int) -> None:
+        self.forked = e
+        self.accepted.update(self.records)  # who forks wants other calls: a copy that is not asked for holds up nothing
 
     def _cancel_requested(self, e: ev.CancelRequested, _: str, seq: int) -> None:
         if not self.over:
@@ -255,6 +261,7 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.RunPaused.type: History._run_paused,
     ev.RunEnded.type: History._run_ended,
     ev.MismatchAccepted.type: History._mismatch_accepted,
+    ev.RunForked.type: History._run_forked,
     ev.CancelRequested.type: History._cancel_requested,
     ev.NodeStarted.type: History._node_started,
     ev.NodeRetrying.type: History._node_retrying,

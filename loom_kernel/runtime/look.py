@@ -70,7 +70,12 @@ def same_inputs(a: RunCreated, b: RunCreated) -> bool:
 
 
 def _same_place(a: RunCreated, b: RunCreated) -> bool:
-    return (a.key, a.notebook, a.cell, a.nth) == (b.key, b.notebook, b.cell, b.nth)
+    return (a.key, a.notebook, a.cell, a.nth) == (b.key, b.notebook, b.cell, b.nth) and same_fork(a, b)
+
+
+def same_fork(a: RunCreated, b: RunCreated) -> bool:
+    """Whether both were forked of the same run, in the same way; most are no forks."""
+    return (a.forked_from, a.forked_at, a.fork_answers) == (b.forked_from, b.forked_at, b.fork_answers)
 
 
 def _how(runtime: Runtime, summary: RunSummary) -> How:

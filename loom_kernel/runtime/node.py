@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 
 
 class NodeRef:
-    """One node of a run. Its facts are those of the moment it is read."""
+    """One node of a run. Its facts are those of the moment it is read.
 
-    def __init__(self, runtime: Runtime, run: Run[Any], node: NodeView) -> None:
+    Attributes:
+        path: how it was asked for: its name, or ``child/name``.
+    """
+
+    def __init__(self, runtime: Runtime, run: Run[Any], node: NodeView, path: str = "") -> None:
         self._runtime, self._run, self._node = runtime, run, node
+        self.path = path or node.node_id
 
     @property
     def view(self) -> NodeView:

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Raw
@@ -34,6 +34,7 @@ from loom_kernel.views.run import RunView
 if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
     from loom_kernel.runtime.core import Runtime
+    from loom_kernel.runtime.forking import Fork
 
 R = TypeVar("R")
 
@@ -489,6 +490,70 @@ class Run(Generic[R]):
         secret = definition.secret_inputs
         return {**{name: value for name, value in stored.items() if name not in secret}, **changed}
 
+    def fork(
+        self,
+        from_node: str | NodeRef | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        tags: tuple[str, ...] | None = None,
+        fresh: bool = False,
+        show: bool = True,
+    ) -> Run[R]:
+        """Start another run of the same workflow that begins with this one's records. This one stays as it is.
+
+        Args:
+            from_node: this call and all that came after it in the graph run again; ``"child/fetch"`` is one of a
+                child's. Left out: every call that is made with the same arguments as before is answered.
+            inputs: inputs to change.
+            answers: other answers, by the question's name or path. What came after the question runs again; a
+                question that was not asked yet is answered beforehand.
+            secrets: values of its secret inputs, which are not stored.
+            tags: its labels; this run's when left out.
+            fresh: make a new run, also where an unfinished one was forked like this in the same cell.
+            show: whether its live view is wanted.
+
+        Raises:
+            ForkError: no such node, or several of that name.
+            UnknownWorkflowError: its workflow is not defined here.
+            InputError: what does not fit; secret inputs must be given again.
+            AnswerError: an answer that does not fit its question.
+        """
+        from loom_kernel.runtime.forking import Fork
+
+        given = Fork(from_node, inputs, answers, secrets, tags, fresh)
+        run: Run[R] = self._block("fork()", lambda: self._forked(given))
+        run.show = show
+        self._runtime.host.started(run, run.how)
+        return run
+
+    async def fork_async(
+        self,
+        from_node: str | NodeRef | None = None,
+        *,
+        inputs: Mapping[str, Any] | None = None,
+        answers: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        tags: tuple[str, ...] | None = None,
+        fresh: bool = False,
+        show: bool = True,
+    ) -> Run[R]:
+        """Twin of :meth:`fork`."""
+        from loom_kernel.runtime.forking import Fork
+
+        run = await self._forked(Fork(from_node, inputs, answers, secrets, tags, fresh))
+        run.show = show
+        if not self._runtime.loop.inside:
+            self._runtime.host.started(run, run.how)
+        return run
+
+    async def _forked(self, given: Fork) -> Run[R]:
+        from loom_kernel.runtime.forking import fork
+
+        place = self._runtime.host.place()
+        return cast("Run[R]", await self._over(lambda: fork(self._runtime, self, place, given)))
+
     def delete(self) -> None:
         """Remove the run and everything recorded of it.
 
@@ -524,11 +589,12 @@ class Run(Generic[R]):
             if parent is None or parent.child_run_id is None:
                 raise KeyError(f"no child workflow named {head!r} in {outcome.title(self)}")
             child = self._runtime.run_object(parent.child_run_id)
-            return await child._node(rest)
+            inner = await child._node(rest)
+            return NodeRef(self._runtime, inner._run, inner._node, path)
         if node is None:
             names = list(dict.fromkeys(n.name for n in self.view.nodes.values()))
             raise KeyError(f"no node named {path!r}; there are {', '.join(names) or 'none yet'}")
-        return NodeRef(self._runtime, self, node)
+        return NodeRef(self._runtime, self, node, path)
 
     def nodes(self) -> list[NodeRef]:
         """All nodes, in the order they began."""

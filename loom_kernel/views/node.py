@@ -58,6 +58,7 @@ class NodeView:
         from_journal: finished in an earlier execution; this one only read it.
         passed: the body went on after its failure.
         drift: recorded, but never asked for by the execution that ended the run.
+        copied: done in the run that this one was forked from.
         log: lines that it printed, oldest first.
         args, result: encoded values, as the journal keeps them.
         shown: what a person sees of the tables and figures that it made, the newest last.
@@ -77,6 +78,7 @@ class NodeView:
     from_journal: bool = False
     passed: bool = False
     drift: bool = False
+    copied: bool = False
     error: ErrorRecord | None = None
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
     progress: tuple[float, float | None] | None = None

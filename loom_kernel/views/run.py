@@ -57,6 +57,7 @@ class RunView:
         interrupted: set by whoever knows about leases: the run should be running and nobody runs it.
         held_by: set by whoever knows which process this is: who executes the run, where that is another one.
         for_worker: whoever started it left it to a worker.
+        forked_from, forked_at: the run that this one was forked from, and the path of the node it goes on from.
         started_at, ended_at: seconds since the epoch; ``ended_at`` is None until a terminal event.
         structure: counts up whenever a node or an edge is added.
         revision: ``seq`` of the newest entry.
@@ -72,6 +73,8 @@ class RunView:
         self.tags: list[str] = []
         self.notebook: str | None = None
         self.parent_run_id: str | None = None
+        self.forked_from: str | None = None
+        self.forked_at = ""
         self.inputs: Raw = Raw(b"{}")
         self.result: Raw = ev.NULL
         self.error: ev.ErrorRecord | None = None
@@ -224,6 +227,7 @@ class RunView:
         self.mode, self.key, self.tags, self.notebook = e.mode, e.key, list(e.tags), e.notebook
         self.parent_run_id, self.inputs, self.created_at = e.parent_run_id, e.inputs, at
         self.for_worker = e.for_worker
+        self.forked_from, self.forked_at = e.forked_from, e.forked_at
 
     def _run_started(self, e: ev.RunStarted, _: str, at: float) -> None:
         # A worker that died said nothing: its stretch ends with its last event.
@@ -263,10 +267,25 @@ class RunView:
         for node_id in e.drift:
             if node_id in self.nodes:
                 self.nodes[node_id].drift = True
+        self._forget_unused_copies()
         for node in self.nodes.values():
             if node.status in ACTIVE:
                 node.status, node.ended_at = "cancelled", at
         self._prompts.clear()
+
+    def _run_forked(self, e: ev.RunForked, _: str, at: float) -> None:
+        for node in self.nodes.values():
+            node.copied = True
+        self._prompts.clear()
+
+    def _forget_unused_copies(self) -> None:
+        """What another run did, and this one never asked for, is no part of it."""
+        unused = {n for n, node in self.nodes.items() if node.copied and node.drift}
+        if unused:
+            self.nodes = {n: node for n, node in self.nodes.items() if n not in unused}
+            self.order = [n for n in self.order if n not in unused]
+            self.drift = [n for n in self.drift if n not in unused]
+            self.structure += 1
 
     def _step_changed(self, e: ev.StepChanged, _: str, at: float) -> None:
         self.steps_changed.append(e.name)
@@ -278,7 +297,7 @@ class RunView:
         node.attempts += 1
         node.started_at, node.ended_at, node.duration_s = at, None, None
         node.status = "waiting" if e.kind == "sleep" else "running"
-        node.error, node.progress, node.from_journal, node.passed = None, None, False, False
+        node.error, node.progress, node.from_journal, node.passed, node.copied = None, None, False, False, False
         node.wake_at, node.where, node.args = e.wake_at, e.where, e.args
         node.child_run_id = e.child_run_id or node.child_run_id
 
@@ -362,6 +381,7 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.RunStarted.type: RunView._run_started,
     ev.RunPaused.type: RunView._run_paused,
     ev.RunEnded.type: RunView._run_ended,
+    ev.RunForked.type: RunView._run_forked,
     ev.StepChanged.type: RunView._step_changed,
     ev.NodeStarted.type: RunView._node_started,
     ev.NodeRetrying.type: RunView._node_retrying,
