@@ -209,6 +209,17 @@ class Context(ABC):
         """Show one line in the run's view."""
 
     @abstractmethod
+    def emit(self, namespace: str, value: Any) -> None:
+        """Add a JSON value to the run's output of that namespace, which ``r.output(namespace)`` and ``chunks`` give.
+
+        Repeated from the journal, the body emits nothing twice. The view shows lines of ``report`` only.
+        """
+
+    def writer(self, namespace: str) -> Writer:
+        """``emit`` of one namespace as an object with ``write(value)``, for code that wants a stream."""
+        return Writer(self, namespace)
+
+    @abstractmethod
     def exit(
         self,
         status: ExitStatus = "completed",
@@ -224,6 +235,19 @@ class Context(ABC):
     @abstractmethod
     def _call_step(self, call: StepCall[T]) -> Coroutine[Any, Any, T]:
         """Called when a ``@step`` is called: compute its key now; the coroutine works when awaited."""
+
+
+class Writer:
+    """Where values of one namespace go."""
+
+    __slots__ = ("_ctx", "namespace")
+
+    def __init__(self, ctx: Context, namespace: str) -> None:
+        self._ctx, self.namespace = ctx, namespace
+
+    def write(self, value: Any) -> None:
+        """See :meth:`Context.emit`."""
+        self._ctx.emit(self.namespace, value)
 
 
 current: ContextVar[Context | None] = ContextVar("loom_context", default=None)

@@ -377,6 +377,11 @@ class RunContext(Context):
         self._x.gate()
         self._x.report(line if isinstance(line, str) else str(line))
 
+    def emit(self, namespace: str, value: Any) -> None:
+        self._x.gate()
+        _check_name("ctx.emit", namespace)
+        self._x.report(value, namespace)
+
     def exit(
         self,
         status: ExitStatus = "completed",

@@ -618,7 +618,7 @@ class Run(Generic[R]):
         return Follow(self)
 
     def output(self, namespace: str | None = None) -> list[Any]:
-        """What the body reported: lines of ``ctx.report``, in order."""
+        """What the body reported and emitted, in order; of one namespace (``""``: lines of ``ctx.report``) or of all."""
         return self._block("output()", lambda: self.output_async(namespace))
 
     async def output_async(self, namespace: str | None = None) -> list[Any]:

@@ -548,6 +548,32 @@ def test_reports_and_prints_are_not_repeated(capsys: pytest.CaptureFixture[str])
     assert out.count("print 1") == 1 and out.count("print 3") == 1
 
 
+def test_what_is_emitted_has_its_namespace_and_is_not_repeated() -> None:
+    """``ctx.emit`` and a writer count by namespace; a body that is replayed emits nothing twice."""
+
+    async def main() -> None:
+        world = World()
+
+        async def body(ctx: Context) -> None:
+            rows = ctx.writer("rows")
+            rows.write({"n": 1})
+            ctx.emit("log", "a")
+            await ctx.ui.confirm("Go on?", name="go")
+            rows.write({"n": 2})
+
+        execution = await world.start(body)
+        await asked(execution)
+        await world.restart()
+        execution = await world.resume(execution.run_id, body)
+        await world.answer(execution, True)
+        await rest(execution)
+        out = [(e.namespace, e.index, bytes(e.value)) for e in events_of(execution, ev.OutputReported)]
+        assert out == [("rows", 0, b'{"n":1}'), ("log", 0, b'"a"'), ("rows", 1, b'{"n":2}')]
+        await world.close()
+
+    asyncio.run(main())
+
+
 def test_sleep_is_durable_and_fires_late_once() -> None:
     """After a restart a sleep waits for the rest; one whose moment has passed returns at once."""
 

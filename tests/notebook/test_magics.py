@@ -181,6 +181,21 @@ def test_the_other_verbs(kernel: Kernel) -> None:
     assert (kernel.run("%loom show nope").error or "").startswith("UnknownRunError")
 
 
+def test_inputs_and_what_was_kept_are_listed(headless: Kernel) -> None:
+    """``%loom inputs`` of a workflow and of a run, ``%loom artifacts`` of all runs and of one."""
+    headless.ok("%%workflow keep --input n:int=3\nawait ctx.put('numbers', list(range(n)))\nreturn n")
+    assert headless.ok("%loom artifacts").text == "nothing is kept yet"
+    headless.ok("r = %loom run keep n=2\ns = %loom run keep n=4 --fresh")
+    assert headless.ok("%loom inputs keep").text.splitlines()[2].split() == ["n", "int", "3"]
+    assert headless.ok("%loom inputs r").text.splitlines()[2].split() == ["n", "2"]
+    assert (headless.run("%loom inputs nope").error or "").startswith("UnknownWorkflowError")
+    lines = [line.split() for line in headless.ok("%loom artifacts").text.splitlines()]
+    assert lines[0] == ["name", "revision", "kind", "size_bytes", "run", "created"]
+    assert [line[:3] for line in lines[2:]] == [["numbers", "1", "json"]] * 2
+    assert len(headless.ok("%loom artifacts s").text.splitlines()) == 3
+    assert headless.ok("%loom artifacts --limit 1").text.splitlines()[-1] == "and more rows than the 1 shown"
+
+
 def test_show_lets_one_look_inside_a_finished_run(kernel: Kernel) -> None:
     """``%loom show`` opens a live view of a finished run; a kernel that ends in peace leaves its picture."""
     kernel.ok("%%workflow one\nreturn await ctx.step('count', lambda: 1)")

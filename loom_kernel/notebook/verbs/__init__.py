@@ -26,6 +26,8 @@ SUMMARIES: dict[str, str] = {
     "cancel": "end a run for good",
     "wake": "end a run's sleeps early",
     "workflows": "the workflows that are defined here",
+    "inputs": "what a workflow takes, or what a run was given",
+    "artifacts": "tables, figures and values that runs kept",
     "doctor": "what this kernel, its journal and its settings are like",
     "rm": "remove a run and everything recorded of it",
 }
@@ -34,6 +36,8 @@ SUMMARIES: dict[str, str] = {
 _MODULES = {
     "run": "starting",
     "workflows": "starting",
+    "inputs": "starting",
+    "artifacts": "reading",
     "runs": "reading",
     "show": "reading",
     "tail": "reading",

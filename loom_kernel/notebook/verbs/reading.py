@@ -1,4 +1,4 @@
-"""``%loom runs``, ``show``, ``tail`` and ``logs``."""
+"""``%loom runs``, ``show``, ``tail``, ``logs`` and ``artifacts``."""
 
 from __future__ import annotations
 
@@ -89,6 +89,24 @@ def _logs(session: Session, arguments: argparse.Namespace) -> None:
             print(f"{node.name} | {line}" if arguments.node is None else line)
 
 
+def _artifacts_arguments(parser: Arguments) -> None:
+    run_argument(parser, what="of all runs when left out")
+    parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many, 50 when left out")
+
+
+def _artifacts(session: Session, arguments: argparse.Namespace) -> Table:
+    """The newest first; a table among them is ``from artifact('NAME')`` in SQL."""
+    one = "" if arguments.run is None else "where run_id = $run"
+    relation = session.runtime.sql(
+        f"select name, revision, kind, size_bytes, run_id as run, created_at as created from artifacts {one} "
+        "order by artifacts.created_at desc, global_seq desc",
+        parameters=None if arguments.run is None else {"run": find_run(session, arguments.run).id},
+    )
+    rows = [list(row) for row in relation.limit(arguments.limit + 1).fetchall()]
+    total = len(rows) if len(rows) <= arguments.limit else None
+    return Table(relation.columns, rows[: arguments.limit], total, "nothing is kept yet")
+
+
 def _tail(session: Session, arguments: argparse.Namespace) -> None:
     run = _pick(session, arguments)
     _ = run.status
@@ -151,5 +169,12 @@ VERBS = {
     "runs": Verb("runs", "List runs, the newest first.", _runs_arguments, _runs, ("workflow",)),
     "show": Verb("show", "Show a run under this cell.", _show_arguments, _show, ("run",)),
     "tail": Verb("tail", "Follow what a run does, line by line, until it rests.", _one, _tail, ("run",)),
+    "artifacts": Verb(
+        "artifacts",
+        "Tables, figures and values that runs kept, the newest first. In SQL: from artifact('NAME').",
+        _artifacts_arguments,
+        _artifacts,
+        ("run",),
+    ),
     "logs": Verb("logs", "What a run's steps printed.", _logs_arguments, _logs, ("run",)),
 }

@@ -7,10 +7,10 @@ from typing import Any
 
 from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.workflow import WorkflowDefinition
-from loom_kernel.errors import CommandError
+from loom_kernel.errors import CommandError, UnknownRunError, UnknownWorkflowError
 from loom_kernel.notebook.arguments import Arguments, pairs, variable, without_markers, yaml_value
 from loom_kernel.notebook.tables import Table
-from loom_kernel.notebook.verbs.base import Session, Verb
+from loom_kernel.notebook.verbs.base import Session, Verb, find_run
 
 
 def _run_arguments(parser: Arguments) -> None:
@@ -74,16 +74,36 @@ def _workflows_arguments(parser: Arguments) -> None:
 
 def _workflows(session: Session, arguments: argparse.Namespace) -> Table:
     if arguments.name:
-        definition = _definition(session, arguments.name)
-        rows = [
-            [name, f.type.describe(), "" if f.required else repr(f.default), "yes" if f.type.secret else ""]
-            for name, f in definition.fields.items()
-        ]
-        return Table(["input", "type", "default", "secret"], rows, len(rows), f"{definition.name} takes no inputs")
+        return _taken(_definition(session, arguments.name))
     rows = [[d.name, signature(d), d.description] for d in registry.all()]
     return Table(
         ["workflow", "inputs", "description"], rows, len(rows), "no workflows yet; %%workflow or @workflow defines one"
     )
+
+
+def _taken(definition: WorkflowDefinition[..., Any]) -> Table:
+    """What a workflow takes."""
+    rows = [
+        [name, f.type.describe(), "" if f.required else repr(f.default), "yes" if f.type.secret else ""]
+        for name, f in definition.fields.items()
+    ]
+    return Table(["input", "type", "default", "secret"], rows, len(rows), f"{definition.name} takes no inputs")
+
+
+def _show_inputs_arguments(parser: Arguments) -> None:
+    parser.add_argument("name", metavar="NAME", help="a workflow; or a run: its id or its beginning, or a variable")
+
+
+def _show_inputs(session: Session, arguments: argparse.Namespace) -> Table:
+    try:
+        return _taken(_definition(session, arguments.name))
+    except UnknownWorkflowError as unknown:
+        try:
+            run = find_run(session, arguments.name)
+        except UnknownRunError:
+            raise unknown from None
+    given = run.inputs
+    return Table(["input", "value"], [[name, value] for name, value in given.items()], len(given), "it takes no inputs")
 
 
 def signature(definition: WorkflowDefinition[..., Any]) -> str:
@@ -106,5 +126,12 @@ VERBS = {
     ),
     "workflows": Verb(
         "workflows", "The workflows that are defined here.", _workflows_arguments, _workflows, offers=("workflow",)
+    ),
+    "inputs": Verb(
+        "inputs",
+        "What a workflow takes, or what a run was given.",
+        _show_inputs_arguments,
+        _show_inputs,
+        offers=("workflow", "run"),
     ),
 }
