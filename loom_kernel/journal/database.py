@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
+import functools
+import itertools
 import os
 import re
 import shutil
@@ -293,6 +296,23 @@ def storable(relation: Any) -> Any:
     return relation.select("* replace (" + ", ".join(f"{name}::bigint as {name}" for name in quoted) + ")")
 
 
+_numbers = itertools.count(1)
+
+
+@functools.cache
+def _scratch(pid: int) -> Path:
+    """Where results over entries in memory go in this process; removed when it ends."""
+
+    def remove() -> None:
+        if os.getpid() == pid:  # not a forked child
+            shutil.rmtree(folder, ignore_errors=True)
+
+    folder = Path(tempfile.mkdtemp(prefix="loom-sql-"))
+    (folder / "tmp").mkdir()
+    atexit.register(remove)
+    return folder
+
+
 def query_entries(
     entries: list[JournalEntry], sql: str, timeout_s: float, parameters: Mapping[str, Any] | None = None
 ) -> Path:
@@ -303,11 +323,10 @@ def query_entries(
     """
     import threading
 
-    scratch = Path(tempfile.mkdtemp(prefix="loom-sql-"))
+    scratch = _scratch(os.getpid())
     connection = duckdb.connect(":memory:", config={"python_enable_replacements": "false"})
     try:
         migrations.migrate(connection, "memory")
-        (scratch / "tmp").mkdir()
         _lock_down(connection, scratch)
         tables = Tables(connection)
         tables.apply([entry for entry in entries if entry.type != DELETED])
@@ -316,7 +335,7 @@ def query_entries(
         timer = threading.Timer(timeout_s, cursor.interrupt)
         timer.start()
         try:
-            path = scratch / "tmp" / "result.parquet"
+            path = scratch / "tmp" / f"{next(_numbers)}.parquet"
             select_to_parquet(cursor, sql, path, parameters)
             return path
         finally:

@@ -61,10 +61,6 @@ def _remove(pid: int) -> None:
     for path in _kept:
         with contextlib.suppress(OSError):
             path.unlink()
-        if path.parent.parent.name.startswith("loom-sql-"):
-            with contextlib.suppress(OSError):
-                path.parent.rmdir()
-                path.parent.parent.rmdir()
     _kept.clear()
 
 

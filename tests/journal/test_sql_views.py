@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -275,3 +278,23 @@ def test_definitions_are_the_versions_that_ran() -> None:
         ("plot", "v1", "Draws", "old", 1, timedelta(seconds=1)),
         ("plot", "v2", "", None, 1, timedelta(0)),
     ]
+
+
+def test_questions_to_a_journal_in_memory_leave_nothing_behind(tmp_path: Path) -> None:
+    """Their results lie in one folder of the process, which goes with it."""
+    program = """
+import asyncio, tempfile
+from loom_kernel.journal.memory_store import MemoryRunJournal
+
+async def main():
+    journal = MemoryRunJournal()
+    paths = {await journal.query("select 1") for _ in range(3)}
+    assert len({path.parent for path in paths}) == 1 and len(paths) == 3
+
+asyncio.run(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.iterdir()) == []
