@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         current_step,
         step,
     )
-    from loom_kernel.authoring.unknown import Finished, UnknownAttempt
     from loom_kernel.authoring.workflow import WorkflowDefinition, resolve_inputs, workflow
     from loom_kernel.errors import (
         AnswerError,
@@ -74,7 +73,6 @@ _HOMES = {
     "loom_kernel.authoring.step": (
         "StepCall", "StepDefinition", "StepHandle", "UnrecordedStepWarning", "current_step", "step",
     ),
-    "loom_kernel.authoring.unknown": ("Finished", "UnknownAttempt"),
     "loom_kernel.authoring.workflow": ("WorkflowDefinition", "resolve_inputs", "workflow"),
     "loom_kernel.errors": (
         "AnswerError", "ChildWorkflowError", "DefinitionError", "FatalError", "ForkError", "InputError", "JournalError", "LoomError",
@@ -97,7 +95,6 @@ __all__ = [
     "Context",
     "DefinitionError",
     "FatalError",
-    "Finished",
     "ForkError",
     "InputError",
     "JournalError",
@@ -125,7 +122,6 @@ __all__ = [
     "StepTimeout",
     "StorageUnavailableError",
     "UnhashableArgumentError",
-    "UnknownAttempt",
     "UnknownRunError",
     "UnknownWorkflowError",
     "UnrecordedStepWarning",

@@ -72,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
 
     show = verb("show", "show a run: its nodes, its questions, its result", "runs:show", reads=True)
     show.add_argument("id", help="a run's id, or the beginning of it")
+    show.add_argument("--at", metavar="TIME", help="as it was then: 14:03, 14:03:20, or '2026-05-01 14:03:20'")
 
     answer = verb("answer", "answer a run's open question", "runs:answer")
     answer.add_argument("id", help="a run's id, or the beginning of it")
@@ -96,6 +97,30 @@ def parser() -> argparse.ArgumentParser:
     )
     resume.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
     resume.add_argument("--quiet", action="store_true", help="print nothing but the result")
+
+    fork = verb("fork", "start another run that begins with a run's records", "comparing:fork", reads=True)
+    fork.add_argument("id", help="a run's id, or the beginning of it")
+    fork.add_argument("target", metavar="FILE", help="the Python file or notebook that defines its workflow")
+    fork.add_argument("inputs", nargs="*", metavar="key=value", help="inputs to change, read by their types")
+    fork.add_argument(
+        "--from", dest="node", metavar="NODE", help="run this node again, and all that came after it; child/name too"
+    )
+    fork.add_argument(
+        "--answer", action="append", default=[], metavar="NAME=VALUE", help="another answer; may be given several times"
+    )
+    fork.add_argument("--tag", action="append", help="a label instead of the run's; may be given several times")
+    fork.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
+    fork.add_argument("--quiet", action="store_true", help="print nothing but the result")
+
+    diff = verb("diff", "show two runs beside each other", "comparing:diff", reads=True)
+    diff.add_argument("id", help="a run's id, or the beginning of it")
+    diff.add_argument("other", nargs="?", help="another run; the one it was forked from when left out")
+    diff.add_argument("--node", help="of this call only: its arguments and results")
+    diff.add_argument("--sql", action="store_true", help="print the query that tells the same")
+
+    why = verb("why", "say why a run, or one of its nodes, is as it is", "comparing:why", reads=True)
+    why.add_argument("id", help="a run's id, or the beginning of it")
+    why.add_argument("node", nargs="?", help="one of its nodes: its name, name#2, id, or child/name")
 
     worker = verb("worker", "execute runs that were left to workers, or lost theirs", "worker:worker")
     worker.add_argument("files", nargs="+", metavar="FILE", help="a Python file that defines workflows")

@@ -9,7 +9,7 @@ from typing import Any
 from loom_kernel.cli.table import ago, print_csv, print_json, print_table
 from loom_kernel.errors import LoomError
 from loom_kernel.journal.abc import RunSummary
-from loom_kernel.runtime import Runtime, ScriptHost, get_runtime
+from loom_kernel.runtime import Run, Runtime, ScriptHost, get_runtime
 from loom_kernel.runtime.runs import inputs_words, shown_status
 from loom_kernel.views import text, words
 from loom_kernel.views.snapshot import notice
@@ -63,6 +63,8 @@ def summary_json(summary: RunSummary) -> dict[str, Any]:
 def show(arguments: argparse.Namespace) -> int:
     """``loom show ID``."""
     run = runtime().get_run(arguments.id)
+    if arguments.at is not None:
+        return show_at(run, arguments)
     if arguments.json:
         print_json(run.snapshot())
         return 0
@@ -83,6 +85,18 @@ def show(arguments: argparse.Namespace) -> int:
         print(f"\n{lines[-1].strip()}")
     elif not view.at_rest and (sentence := notice(view)):
         print(f"\n{sentence}")
+    return 0
+
+
+def show_at(run: Run[Any], arguments: argparse.Namespace) -> int:
+    """``loom show ID --at TIME``."""
+    from loom_kernel.views.snapshot import snapshot
+
+    then = run.at(arguments.at)
+    if arguments.json:
+        print_json(snapshot(then.view, then.time))
+    else:
+        print(text.plain(then.view))
     return 0
 
 

@@ -135,6 +135,13 @@ where node_id is not null and type in (
 _NODES = f"""
 with steps as ({_STEPS}), resumed as (
     select run_id, max(seq) as seq from {{events}} where type = 'run.started' group by run_id
+), forked as (
+    select run_id, max(seq) as seq from {{events}} where type = 'run.forked' group by run_id
+), unasked as (
+    select run_id, unnest((payload::json->'drift')::varchar[]) as node_id from (
+        select run_id, arg_max(payload, seq) as payload from {{events}}
+        where type = 'run.ended' and run_id in (select run_id from forked) group by run_id
+    )
 ), folded as (
     select run_id, node_id, min(seq) as first_seq,
         min(created_at) filter (type in ('node.started', 'prompt.opened')) as started_at,
@@ -167,7 +174,10 @@ select t.run_id, t.node_id,
         (t.last_payload->>'duration_s')::double, (t.last_at - coalesce(t.attempt_at, t.started_at)) / 1e6) end as duration_s,
     case when t.kind in ('sleep', 'prompt') and t.is_over then (t.last_at - t.started_at) / 1e6 else 0.0 end as waited_s,
     case when t.last_type in ('node.failed', 'node.retrying') then t.last_payload->>'$.error.message' end as error
-from timed t left join resumed r on r.run_id = t.run_id
+from timed t left join resumed r on r.run_id = t.run_id left join forked f on f.run_id = t.run_id
+where f.seq is null or t.last_seq > f.seq or not exists (
+    from unasked u where u.run_id = t.run_id and u.node_id = t.node_id  -- a copy that the fork never asked for is no part of it
+)
 """
 
 _ATTEMPTS = f"""
@@ -177,6 +187,8 @@ with steps as ({_STEPS}), followed as (
     from steps window later as (partition by run_id, node_id order by seq)
 ), leases as (
     select run_id, seq, payload from {{events}} where type = 'lease.taken'
+), forked as (
+    select run_id, max(seq) as seq from {{events}} where type = 'run.forked' group by run_id
 )
 select f.run_id, f.node_id, coalesce((f.payload->>'attempt')::integer, 1) as attempt,
     case f.next_type
@@ -190,7 +202,8 @@ select f.run_id, f.node_id, coalesce((f.payload->>'attempt')::integer, 1) as att
     f.next_payload->>'$.error.message' as error,
     coalesce(nullif(l.payload->>'label', ''), l.payload->>'kind', 'script') || ' (pid ' || (l.payload->>'pid') || ')' as worker
 from followed f asof left join leases l on f.run_id = l.run_id and f.seq >= l.seq
-where f.type = 'node.started'
+left join forked k on k.run_id = f.run_id
+where f.type = 'node.started' and (k.seq is null or f.seq > k.seq)  -- a copy was tried in another run
 """
 
 _SIGNALS = """

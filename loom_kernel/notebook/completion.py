@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.notebook.verbs import SUMMARIES, find
@@ -108,7 +109,12 @@ class Completion:
             used = {w.partition("=")[0] for w in earlier}
             repeatable = {o for a in parser._actions if type(a).__name__ == "_AppendAction" for o in a.option_strings}
             return _starting(word, [o for o in parser.options() if o not in used - repeatable], "option")
-        positionals = [w for w in earlier[1:] if not w.startswith("-")]
+        taking = {o for a in parser._actions if a.nargs != 0 for o in a.option_strings}
+        positionals = [w for before, w in pairwise(earlier) if not w.startswith("-") and before not in taking]
+        if earlier[-1] in ("--from", "--node") and positionals:
+            return _starting(word, self._nodes(positionals[0]), "node")
+        if earlier[-1] == "--answer" and positionals and "=" not in word:
+            return _starting(word, [f"{name}=" for name in self._nodes(positionals[0], "prompt")], "question")
         fragment, offered = self._word(verb, positionals, word)
         if not offered and not word:
             # IPython keeps the other matchers quiet only where there is something to offer.
@@ -123,7 +129,14 @@ class Completion:
             return self._inputs(positionals[0], {p.partition("=")[0] for p in positionals[1:]}, word)
         if "prompt" in verb.offers and len(positionals) < 2:
             offered += [(p.prompt, "question") for _, p in self._questions()]
-        if "run" in verb.offers and not positionals:
+        if positionals:
+            if "node" in verb.offers and len(positionals) == 1:
+                offered += [(name, "node") for name in self._nodes(positionals[0])]
+            if "run_input" in verb.offers:
+                return self._inputs(
+                    self._workflow_of(positionals[0]), {p.partition("=")[0] for p in positionals[1:]}, word
+                )
+        if ("run" in verb.offers and not positionals) or ("other_run" in verb.offers and len(positionals) == 1):
             offered += [(name, "variable") for name in self._run_variables()]
             offered += [(run_id, workflow) for run_id, workflow in self._runs()]
         return word, [(text, kind) for text, kind in dict(offered).items() if text.startswith(word)]
@@ -214,6 +227,32 @@ class Completion:
     def _runs(self) -> list[tuple[str, str]]:
         found = self._ask(lambda runtime: runtime.runs_async(limit=20))
         return [(s.run_id, s.workflow) for s in found.summaries] if found is not None else []
+
+    def _run(self, text: str) -> Any:
+        """The run that a word means, where that is known without asking for long."""
+        if "loom_kernel.runtime.run" not in sys.modules:
+            return None
+        from loom_kernel.runtime.run import Run
+
+        held = self._session.namespace.get(text)
+        return held if isinstance(held, Run) else self._ask(lambda runtime: runtime.get_run_async(text))
+
+    def _nodes(self, text: str, kind: str | None = None) -> list[str]:
+        run = self._run(text)
+        if run is None:
+            return []
+        nodes = [n for n in list(run.view.nodes.values()) if kind in (None, n.kind)]
+        names = [n.name for n in nodes]
+        numbered = [f"{n.name}#{names[: i + 1].count(n.name)}" for i, n in enumerate(nodes[:200])]
+        return list(
+            dict.fromkeys(
+                name if names.count(name) == 1 else number for name, number in zip(names, numbered, strict=False)
+            )
+        )
+
+    def _workflow_of(self, text: str) -> str:
+        run = self._run(text)
+        return run.view.workflow if run is not None else ""
 
     def _kept_tables(self) -> list[str]:
         async def ask(runtime: Any) -> list[str]:

@@ -41,7 +41,9 @@ async def fork(runtime: Runtime, source: Run[Any], place: Place, given: Fork) ->
     await source._load()
     definition = runtime.definition_of(source.view.workflow, source._definition)
     values = await _inputs(runtime, source, definition, dict(given.inputs or {}), dict(given.secrets or {}))
-    path = given.from_node.path if isinstance(given.from_node, NodeRef) else (given.from_node or "")
+    path = given.from_node or ""
+    if not isinstance(path, str):
+        path = path.path
     cut = Cut(at=path, unseen_again=bool(given.inputs))
     if path:
         _, node_id, inner = await _find(runtime, source, path, cut)

@@ -11,6 +11,7 @@ from loom_kernel.views.run import RunView
 
 if TYPE_CHECKING:
     from loom_kernel.runtime.core import Runtime
+    from loom_kernel.runtime.nodes import NodeTable
     from loom_kernel.runtime.run import Run
 
 
@@ -83,6 +84,13 @@ class NodeRef:
         if node.status != "completed":
             raise LoomError(f"{node.kind} {node.name!r} is {node.status} and has no value")
         return await self._runtime.on_loop(lambda: self._runtime.decode(node.result))
+
+    @property
+    def table(self) -> NodeTable:
+        """Its row: what it was called with, how it went, what it gave. ``r[name].table`` has one for each of a name."""
+        from loom_kernel.runtime.nodes import table
+
+        return table([self])
 
     @property
     def error(self) -> BaseException | None:

@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import Raw
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
     from loom_kernel.runtime.core import Runtime
     from loom_kernel.runtime.forking import Fork
+    from loom_kernel.runtime.looking import RunAt, RunDiff
+    from loom_kernel.runtime.nodes import NodeGroup
+    from loom_kernel.views.why import Why
 
 R = TypeVar("R")
 
@@ -568,21 +572,93 @@ class Run(Generic[R]):
 
     # ------------------------------------------------------------ reading
 
-    def __getitem__(self, path: str) -> NodeRef:
-        """A node by name (``fetch``), name and number (``fetch#2``) or id; ``child/fetch`` is one of a child's.
+    def at(self, time: datetime | float | str | timedelta) -> RunAt:
+        """The run as it was at a moment; it can be looked at like a run, and never changes.
+
+        Args:
+            time: a datetime, seconds since the epoch, a timedelta after the run's start, or a text: ``"14:03"`` or
+                ``"14:03:20"`` on the day of the run, or ISO 8601.
 
         Raises:
-            KeyError: there is none, or several of that name.
+            LoomError: no moment, or one before the run.
+        """
+        return self._block("at()", lambda: self.at_async(time))
+
+    async def at_async(self, time: datetime | float | str | timedelta) -> RunAt:
+        """Twin of :meth:`at`."""
+        from loom_kernel.runtime.looking import at
+
+        return await self._over(lambda: at(self._runtime, self, time))
+
+    def why(self, node: str | NodeRef | None = None) -> Why:
+        """Why a node, or the run, is as it is: what it was called with, which try failed and how, what came before
+        and after it, and in a fork why it ran again.
+
+        Args:
+            node: as in ``r[...]``; the run itself when left out.
+
+        Raises:
+            KeyError: there is no such node.
+        """
+        return self._block("why()", lambda: self.why_async(node))
+
+    async def why_async(self, node: str | NodeRef | None = None) -> Why:
+        """Twin of :meth:`why`."""
+        from loom_kernel.runtime.looking import explain
+
+        return await self._over(lambda: explain(self._runtime, self, node))
+
+    def diff(self, other: Run[Any] | str | None = None) -> RunDiff:
+        """This run (A) beside another (B): graph, inputs, results, texts, times, cost.
+
+        Args:
+            other: a run or its id; the run that this one was forked from, as A, when left out.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            RunError: left out, and this is no fork.
+        """
+        return self._block("diff()", lambda: self.diff_async(other))
+
+    async def diff_async(self, other: Run[Any] | str | None = None) -> RunDiff:
+        """Twin of :meth:`diff`."""
+        from loom_kernel.runtime.looking import diff
+
+        async def do() -> RunDiff:
+            if other is None:
+                await self._load()
+                if self.view.forked_from is None:
+                    raise RunError(f"{outcome.title(self)} is no fork; say with which run to compare it")
+                return await diff(self._runtime, self._runtime.run_object(self.view.forked_from), self)
+            found = await self._runtime.get_run_async(other) if isinstance(other, str) else other
+            return await diff(self._runtime, self, found)
+
+        return cast("RunDiff", await self._over(do))
+
+    def __getitem__(self, path: str) -> NodeRef | NodeGroup:
+        """A node by name (``fetch``), name and number (``fetch#2``) or id; ``child/fetch`` is one of a child's.
+
+        Where several have the name, as after ``ctx.map``, it is a :class:`NodeGroup`: ``r["fetch"].table``.
+
+        Raises:
+            KeyError: there is none.
         """
         return self._block(f"node({path!r})", lambda: self.node_async(path), f"node_async({path!r})")
 
-    async def node_async(self, path: str) -> NodeRef:
+    async def node_async(self, path: str) -> NodeRef | NodeGroup:
         """Twin of ``r[path]``."""
         return await self._over(lambda: self._node(path))
 
-    async def _node(self, path: str) -> NodeRef:
+    async def _node(self, path: str) -> NodeRef | NodeGroup:
+        from loom_kernel.runtime.nodes import NodeGroup
+
         await self._load()
-        node = find_node(self.view, path)
+        try:
+            node = find_node(self.view, path)
+        except KeyError:
+            named = [n for n in (self.view.nodes[i] for i in list(self.view.order)) if n.name == path]
+            nodes = [NodeRef(self._runtime, self, n, f"{path}#{i}") for i, n in enumerate(named, 1)]
+            return NodeGroup(path, nodes)
         if node is None and "/" in path:
             head, _, rest = path.partition("/")
             parent = find_node(self.view, head)
@@ -590,6 +666,8 @@ class Run(Generic[R]):
                 raise KeyError(f"no child workflow named {head!r} in {outcome.title(self)}")
             child = self._runtime.run_object(parent.child_run_id)
             inner = await child._node(rest)
+            if isinstance(inner, NodeGroup):
+                return NodeGroup(path, [NodeRef(n._runtime, n._run, n._node, f"{head}/{n.path}") for n in inner])
             return NodeRef(self._runtime, inner._run, inner._node, path)
         if node is None:
             names = list(dict.fromkeys(n.name for n in self.view.nodes.values()))

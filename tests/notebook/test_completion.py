@@ -51,6 +51,9 @@ def offered(completion: Completion, text: str) -> list[str] | None:
         ("    %loom wor", ["workflows"]),
         ("%loom run d", ["digest"]),
         ("%loom run w", []),
+        ("%loom fo", ["fork"]),
+        ("%loom fork x --an", ["--answer"]),
+        ("%loom diff x --s", ["--sql"]),
         ("%loom run ", ["digest", '"weekly digest"']),
         ("%loom run digest ", ["url=", "limit="]),
         ("%loom run digest url=a l", ["limit="]),
@@ -104,3 +107,21 @@ def test_a_kernel_keeps_pythons_names_out(project: Path) -> None:
         assert kernel.complete("%loom r") == ["run", "runs", "resume", "rm"]
         assert kernel.complete("%loom run x --k") == ["--key"]
         assert "print" in kernel.complete("prin")
+
+
+@pytest.mark.timeout(120)
+def test_nodes_of_a_run_are_offered(project: Path) -> None:
+    """After ``--from`` and to ``why`` its nodes, those of one name by number; to ``fork`` its inputs and questions."""
+    with Kernel(project, interactive=False) as kernel:
+        kernel.ok("%load_ext loom_kernel")
+        kernel.ok(
+            "from loom_kernel import *\n@step\ndef fetch(n: int) -> int:\n    return n\n"
+            "@workflow\nasync def digest(ctx: Context, url: str = 'a') -> None:\n"
+            "    await fetch(1)\n    await fetch(2)\n    await ctx.ui.confirm('Go?', name='go', default=True, timeout_s=0.01)\n"
+            "r = digest.start()\nr.wait();"
+        )
+        assert kernel.complete("%loom fork r --from ") == ["fetch#1", "fetch#2", "go"]
+        assert kernel.complete("%loom why r f") == ["fetch#1", "fetch#2"]
+        assert kernel.complete("%loom fork r --answer ") == ["go="]
+        assert kernel.complete("%loom fork r u") == ["url="]
+        assert "r" in kernel.complete("%loom diff r ")

@@ -25,6 +25,9 @@ SUMMARIES: dict[str, str] = {
     "resume": "go on with a run that rests or was interrupted",
     "cancel": "end a run for good",
     "wake": "end a run's sleeps early",
+    "fork": "start another run that begins with a run's records",
+    "diff": "two runs beside each other",
+    "why": "why a run, or one of its nodes, is as it is",
     "workflows": "the workflows that are defined here",
     "inputs": "what a workflow takes, or what a run was given",
     "artifacts": "tables, figures and values that runs kept",
@@ -48,6 +51,9 @@ _MODULES = {
     "cancel": "steering",
     "wake": "steering",
     "rm": "steering",
+    "fork": "comparing",
+    "diff": "comparing",
+    "why": "comparing",
     "doctor": "doctor",
 }
 

@@ -59,11 +59,14 @@ def _pick(session: Session, arguments: argparse.Namespace) -> Run[Any]:
 def _show_arguments(parser: Arguments) -> None:
     run_argument(parser)
     parser.add_argument("--picture", action="store_true", help="the picture that is saved, instead of a live view")
+    parser.add_argument("--at", metavar="TIME", help="as it was then: 14:03, 14:03:20, or '2026-05-01 14:03:20'")
 
 
 def _show(session: Session, arguments: argparse.Namespace) -> Any:
     """A finished run that a person asks to see stays a live view, so that they can look inside it."""
     run = _pick(session, arguments)
+    if arguments.at is not None:
+        return run.at(arguments.at)
     _ = run.status  # brings its view up to date
     host = session.host
     if host is not None and not (host.headless or host.static or arguments.picture):
@@ -77,13 +80,16 @@ def _logs_arguments(parser: Arguments) -> None:
 
 
 def _logs(session: Session, arguments: argparse.Namespace) -> None:
+    from loom_kernel.runtime.nodes import NodeGroup
+
     run = _pick(session, arguments)
     _ = run.status
     view = run.view
     nodes = [view.nodes[node_id] for node_id in list(view.order)]
     if arguments.node is not None:
-        wanted = run[arguments.node].id
-        nodes = [node for node in nodes if node.node_id == wanted]
+        found = run[arguments.node]
+        wanted = {node.id for node in (found if isinstance(found, NodeGroup) else [found])}
+        nodes = [node for node in nodes if node.node_id in wanted]
     for node in nodes:
         for line in list(node.log):
             print(f"{node.name} | {line}" if arguments.node is None else line)
