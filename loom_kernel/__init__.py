@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         current_step,
         step,
     )
+    from loom_kernel.authoring.unknown import Finished, UnknownAttempt
     from loom_kernel.authoring.workflow import WorkflowDefinition, resolve_inputs, workflow
     from loom_kernel.errors import (
         AnswerError,
@@ -73,6 +74,7 @@ _HOMES = {
     "loom_kernel.authoring.step": (
         "StepCall", "StepDefinition", "StepHandle", "UnrecordedStepWarning", "current_step", "step",
     ),
+    "loom_kernel.authoring.unknown": ("Finished", "UnknownAttempt"),
     "loom_kernel.authoring.workflow": ("WorkflowDefinition", "resolve_inputs", "workflow"),
     "loom_kernel.errors": (
         "AnswerError", "ChildWorkflowError", "DefinitionError", "FatalError", "ForkError", "InputError", "JournalError", "LoomError",
@@ -95,6 +97,7 @@ __all__ = [
     "Context",
     "DefinitionError",
     "FatalError",
+    "Finished",
     "ForkError",
     "InputError",
     "JournalError",
@@ -122,6 +125,7 @@ __all__ = [
     "StepTimeout",
     "StorageUnavailableError",
     "UnhashableArgumentError",
+    "UnknownAttempt",
     "UnknownRunError",
     "UnknownWorkflowError",
     "UnrecordedStepWarning",

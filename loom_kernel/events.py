@@ -83,6 +83,7 @@ class RunStarted(Event):
     resumed: bool = False
     definition_version: str = ""
     by: str = ""
+    source: str = ""  # the body's text, where it is another one than the last execution's
 
 
 class RunPaused(Event):
@@ -154,6 +155,20 @@ class RunForked(Event):
     at: str = ""
     kept: int = 0
     again: int = 0
+
+
+class RunEdited(Event):
+    """A person saw what edited code would do with the record, and lets the run go on so.
+
+    ``again`` are node ids of finished calls that run again, since their code was edited; ``aside`` those of records that
+    may not be asked for any more, which is then no mismatch.
+    """
+
+    type: ClassVar[str] = "run.edited"
+    again: list[str] = []
+    aside: list[str] = []
+    by: str = ""
+    version: str = ""
 
 
 # ---------------------------------------------------------------- nodes
@@ -419,7 +434,7 @@ class StorageCommitted(Event):
 EVENTS: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
-        RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked,
+        RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeLogged, NodeProgressed,
         ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,

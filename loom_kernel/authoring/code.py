@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import inspect
 import json
 import os
 import sysconfig
@@ -59,6 +60,7 @@ class Uses:
         parts: one text for each thing that counts, to say which of them changed.
         steps, workflows: the definitions that it can call, by name.
         names: literal names of ``ctx.tool`` and ``ctx.step`` calls, by kind of record.
+        words: every attribute and name in the code: a step may hang on an object that cannot be looked into.
         dynamic: kinds of record whose names cannot all be told from the code.
     """
 
@@ -67,6 +69,7 @@ class Uses:
     steps: dict[str, Any] = field(default_factory=dict)
     workflows: dict[str, Any] = field(default_factory=dict)
     names: dict[str, set[str]] = field(default_factory=dict)
+    words: set[str] = field(default_factory=set)
     dynamic: set[str] = field(default_factory=set)
     links: list[tuple[Callable[[], Any], Any, str]] = field(default_factory=list, repr=False)
 
@@ -83,9 +86,9 @@ class Uses:
         if "*" in self.dynamic or kind in self.dynamic:
             return True
         if kind == "step":
-            return name in self.steps
+            return name in self.steps or name in self.words
         if kind == "workflow":
-            return name in self.workflows or name in self.names.get("workflow", ())
+            return name in self.workflows or name in self.words or name in self.names.get("workflow", ())
         if kind in ("tool", "inline"):
             return name in self.names.get(kind, ())
         return True
@@ -186,6 +189,7 @@ class _Walk:
             names, attributes = _free(tree)
             changes = _changed(tree)
             self._calls(tree)
+            self.found.words.update(names, *attributes.values(), _attributes(tree))
             self._part(path, dump(normalised(tree)))
         elif code is not None:
             names, attributes, changes = dict.fromkeys(_code_names(code)), {}, set()
@@ -229,9 +233,12 @@ class _Walk:
                     if hasattr(value, attribute):
                         self._name(functools.partial(getattr, value, attribute, _MISSING), f"{path}.{attribute}", ())
             return
+        for attribute in attributes:
+            self._held(inspect.getattr_static(value, attribute, None))
         self._value(value, path)
 
-    def _value(self, value: Any, path: str) -> None:
+    def _held(self, value: Any) -> None:
+        """A step or a workflow that hangs on an object of any kind."""
         from loom_kernel.authoring.step import StepDefinition
         from loom_kernel.authoring.workflow import WorkflowDefinition
 
@@ -239,6 +246,13 @@ class _Walk:
             self.found.steps[value.name] = value
         elif isinstance(value, WorkflowDefinition):
             self.found.workflows[value.normalized_name] = value
+
+    def _value(self, value: Any, path: str) -> None:
+        from loom_kernel.authoring.step import StepDefinition
+        from loom_kernel.authoring.workflow import WorkflowDefinition
+
+        if isinstance(value, (StepDefinition, WorkflowDefinition)):
+            self._held(value)
         elif isinstance(value, type):
             if _own(value):
                 self._class(value, path)
@@ -604,6 +618,10 @@ def _free(tree: Any) -> tuple[dict[str, None], dict[str, dict[str, None]]]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             attributes.setdefault(node.value.id, {})[node.attr] = None
     return rename.free, attributes
+
+
+def _attributes(tree: ast.AST) -> set[str]:
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
 
 
 def _changed(tree: ast.AST) -> set[str]:

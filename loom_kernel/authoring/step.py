@@ -14,6 +14,7 @@ from loom_kernel.authoring import launcher as launcher_slot
 from loom_kernel.authoring.code import family_version
 from loom_kernel.authoring.context import CancelToken, current, in_step
 from loom_kernel.authoring.source import where
+from loom_kernel.authoring.unknown import WORDS, CheckFn, OnUnknown
 from loom_kernel.errors import DefinitionError, LoomError
 from loom_kernel.policies import Retry
 
@@ -91,7 +92,7 @@ class StepDefinition(Generic[P, R]):
         ignore: Sequence[str] = (),
         key: Callable[..., Any] | None = None,
         mutates: bool = False,
-        on_unknown: str = "retry",
+        on_unknown: OnUnknown = "retry",
         store: str = "full",
         limit: int | None = None,
     ) -> None:
@@ -137,9 +138,10 @@ class StepDefinition(Generic[P, R]):
             isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
         ):
             refuse(f"limit={self.limit!r}: a whole number of at least 1 is needed")
+        if not callable(self.on_unknown) and self.on_unknown not in WORDS:
+            refuse(f"on_unknown={self.on_unknown!r} is none of {', '.join(WORDS)}, and no function to ask")
         for option, known in (
             ("executor", ("thread", "process", "dask")),
-            ("on_unknown", ("retry", "fail", "ask")),
             ("store", ("full", "digest", "pickle")),
         ):
             if getattr(self, option) not in known:
@@ -302,7 +304,7 @@ def step(
     ignore: Sequence[str] = (),
     key: Callable[..., Any] | None = None,
     mutates: bool = False,
-    on_unknown: Literal["retry", "fail", "ask"] = "retry",
+    on_unknown: Literal["retry", "fail", "ask"] | CheckFn = "retry",
     store: Literal["full", "digest", "pickle"] = "full",
     limit: int | None = None,
 ) -> _StepDecorator: ...
@@ -322,7 +324,8 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
         key: function of the same parameters whose result identifies the call instead of them.
         mutates: allow the function to change its arguments in place.
         on_unknown: after a crash in the middle of an attempt: ``"retry"`` runs it again, ``"fail"`` fails it,
-            ``"ask"`` asks the person.
+            ``"ask"`` asks the person. A function, sync or async, is given an :class:`UnknownAttempt` and says how far
+            it came: ``Finished(value)`` with the result, or one of the three words. One that raises asks the person.
         store: ``"full"`` keeps the result, ``"digest"`` only its hash, ``"pickle"`` what nothing else can keep.
         limit: how many calls of it run at once.
 

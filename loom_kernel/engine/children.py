@@ -9,6 +9,7 @@ from msgspec import Raw
 
 from loom_kernel import codec
 from loom_kernel import events as ev
+from loom_kernel.authoring.code import family_version
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.engine.calls import Call
@@ -23,6 +24,9 @@ from loom_kernel.journal.abc import Append
 if TYPE_CHECKING:
     from loom_kernel.engine.execution import Execution
 
+MANY = 1_000
+"""Runs behind one node."""
+
 MAX_DEPTH = 4
 """Workflows within workflows, the outermost counted."""
 
@@ -32,6 +36,8 @@ async def drive(
 ) -> RunResult[Any]:
     """The coroutine behind ``ctx.workflow``."""
     x.gate()
+    if x.dry is not None:
+        return await _recorded(x, call, definition, await x.dry.child(x, call, definition))
     found = call.found
     if isinstance(found, Hit):
         return await _recorded(x, call, definition, found.record)
@@ -40,6 +46,8 @@ async def drive(
         gives_up = found.gives_up
     else:
         await x.held.hold(call)
+    if x.gone:
+        await x.decide_gone(call)
     with x.at_work(call):
         if gives_up:
             x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
@@ -61,7 +69,7 @@ async def _run(
         parents=call.parents.recorded(call.node_id),  # type: ignore[arg-type]
         args=Raw(call.preview()),
         where=call.where,
-        code=definition.version,
+        code=family_version(definition.fn),
         child_run_id=run_id,
     )
     # Before any of the child's code: whoever reads the journal can always go from the one to the other.
@@ -129,7 +137,7 @@ async def _run(
     encoded = codec.encode(kept)
     await x.put_blobs(encoded)
     completed = ev.NodeCompleted(result=Raw(encoded.json), duration_s=took)
-    await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done")])
+    await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done{x.again}")])
     x.settled(call, "completed")
     return result
 
@@ -155,14 +163,20 @@ async def _recorded(
 
 
 async def _run_id(x: Execution, call: Call) -> RunId:
-    """The child's id. One that was cancelled cannot go on, so that the next one takes its place."""
+    """The child's id. One that was cancelled cannot go on, so that the next one takes its place; nor does one that has
+    ended where its node runs again."""
     nth = 0
+    over = ("cancelled", "killed", *(ev.TERMINAL if call.node_id in x.history.stale else ()))
+    record = call.found.record if isinstance(call.found, Live) else None
+    if record is not None and record.child_run_id:
+        while child_run_id(x.run_id, call.node_id, nth) != record.child_run_id and nth < MANY:
+            nth += 1
     while True:
         run_id = RunId(child_run_id(x.run_id, call.node_id, nth))
         if x.history.executions == 0:
             return run_id
         summary = await x.guarded(x.engine.journal.get_run(run_id))
-        if summary is None or summary.status not in ("cancelled", "killed"):
+        if summary is None or summary.status not in over:
             return run_id
         nth += 1
 

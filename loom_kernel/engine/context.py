@@ -342,7 +342,11 @@ class RunContext(Context):
             )
         key = x.keys.key("put", name)
         known = x.history.values.get(key)
-        encoded = codec.encode(value, path=f"the value put as {name!r}") if known is None else None
+        encoded = None
+        if known is None or x.history.edits:
+            encoded = codec.encode(value, path=f"the value put as {name!r}")
+            if known is not None and bytes(known.value) == encoded.json:
+                encoded = None
         if encoded is not None and encoded.stands_in:
             value = codec.decode_now(encoded.json, dict(encoded.blobs).__getitem__)  # a picture, as after a restart
 
@@ -352,11 +356,14 @@ class RunContext(Context):
                 assert known is not None
                 x.kept[name] = await x.decode(known.value)
                 return
+            if x.dry is not None:
+                x.kept[name] = value
+                return
             await x.put_blobs(encoded)
             event = ev.ValueRecorded(kind="put", name=name, value=Raw(encoded.json))
             found = artifacts.of_put(value, encoded)
-            kept = artifacts.appends(x, key, name, "put", (found,), f"{key}:artifact")
-            await x.recorder.commit([Append(event, key, key), *kept])
+            kept = artifacts.appends(x, key, name, "put", (found,), f"{key}:artifact{x.again}")
+            await x.recorder.commit([Append(event, key, f"{key}{x.again}"), *kept])
             x.kept[name] = value
 
         return Durable(keep(), f"put {name!r}", at)

@@ -21,10 +21,12 @@ from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
 from loom_kernel.engine import forking, output
 from loom_kernel.engine.claiming import MAX_CRASHES, Refused, crashes, version_of
+from loom_kernel.engine.edited import edited_child
 from loom_kernel.engine.entries import Listener
 from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.executor import Executor
 from loom_kernel.engine.forking import Family
+from loom_kernel.engine.plan import EditPlan
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.watchdog import Watchdog
 from loom_kernel.errors import (
@@ -103,6 +105,7 @@ class Engine:
         run_id: str | None = None,
         listener: Listener | None = None,
         family: Family | None = None,
+        edits: events.RunEdited | None = None,
     ) -> Execution:
         """Start a run; it is durable when this returns.
 
@@ -113,6 +116,7 @@ class Engine:
             run_id: its id; a new one otherwise.
             listener: hears every event, from the first.
             family: the records that a fork begins with.
+            edits: which of those run again.
 
         Raises:
             InputError: everything that is wrong with the inputs.
@@ -134,7 +138,7 @@ class Engine:
             if family is not None:
                 acquired = await forking.begin(self, acquired, family)
                 history = History.of(acquired.entries)
-            return self._begin(Execution(self, definition, values, acquired, history, listener=listener))
+            return self._begin(Execution(self, definition, values, acquired, history, listener=listener, edits=edits))
 
     async def resume(
         self,
@@ -146,6 +150,7 @@ class Engine:
         by: str = "",
         secrets: Mapping[str, Any] | None = None,
         listener: Listener | None = None,
+        edits: events.RunEdited | None = None,
     ) -> Execution:
         """Go on with a run: its body runs again from the top, and what is recorded is not done again.
 
@@ -154,6 +159,7 @@ class Engine:
             take: take it from a worker that is alive.
             by: who asked for it.
             secrets: the secret inputs, which are not stored.
+            edits: what runs again although it is recorded; see :meth:`plan_edited`.
 
         Raises:
             UnknownRunError: there is no such run.
@@ -174,9 +180,28 @@ class Engine:
             if isinstance(acquired, LeaseHeld):
                 raise ResumeError(held(run_id, acquired))
             history, values = await self._opened(acquired, definition, secrets)
-            return self._begin(
-                Execution(self, definition, values, acquired, history, accept=accept, by=by, listener=listener)
+            execution = Execution(
+                self, definition, values, acquired, history, accept=accept, by=by, listener=listener, edits=edits
             )
+            return self._begin(execution)
+
+    async def plan_edited(
+        self, run_id: str, definition: WorkflowDefinition[..., Any], *, secrets: Mapping[str, Any] | None = None
+    ) -> EditPlan:
+        """What going on with the definition as it is now would do. Nothing is written, no effect is done.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ResumeError: its recorded inputs do not fit, or a secret one is missing.
+        """
+        from loom_kernel.engine import dry
+
+        self._open()
+        if await self.journal.get_run(RunId(run_id)) is None:
+            raise UnknownRunError(run_id)
+        entries = [entry async for entry in self.journal.read(RunId(run_id))]
+        values = await self._restore(run_id, definition, History.of(entries), secrets)
+        return await dry.plan(self, run_id, definition, values, entries)
 
     async def _opened(
         self, acquired: LeaseAcquired, definition: WorkflowDefinition[..., Any], secrets: Mapping[str, Any] | None
@@ -289,7 +314,16 @@ class Engine:
             if ended is not None and (ended.exited or not ended.resumable):
                 await self.journal.release(acquired.lease)
                 return await self._result(run_id, definition, ended)
-            child = Execution(self, definition, values, acquired, history, accept=parent.accept, depth=parent.depth + 1)
+            child = Execution(
+                self,
+                definition,
+                values,
+                acquired,
+                history,
+                accept=parent.accept,
+                depth=parent.depth + 1,
+                edits=edited_child(definition, history) if parent.edits is not None else None,
+            )
             return self._begin(child)
 
     async def _result(

@@ -24,12 +24,13 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine.calls import Call
+from loom_kernel.engine.edited import gone
 from loom_kernel.engine.endings import Ending, cancelled, exit_ending
 from loom_kernel.engine.entries import Entries, Listener
 from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
 from loom_kernel.engine.held import HeldCalls
 from loom_kernel.engine.keys import Occurrences
-from loom_kernel.engine.mismatch import ending_for
+from loom_kernel.engine.mismatch import ending_for, gone_ending
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.recorder import Recorder
 from loom_kernel.engine.replay import History, Lookup, Record, wakes
@@ -40,6 +41,7 @@ from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, JournalEntry, LeaseAcquired
 
 if TYPE_CHECKING:
+    from loom_kernel.engine.dry import DryRun
     from loom_kernel.engine.engine import Engine
 
 log = logging.getLogger("loom_kernel.engine")
@@ -84,6 +86,7 @@ class Execution:
         depth: int = 1,
         by: str = "",
         listener: Listener | None = None,
+        edits: ev.RunEdited | None = None,
     ) -> None:
         from loom_kernel.engine.context import RunContext
 
@@ -91,6 +94,11 @@ class Execution:
         self.run_id = RunId(acquired.lease.run_id)
         self.lease = acquired.lease
         self.history = history
+        self.edits = edits
+        self.before = history.source  # what the body was when it was last executed
+        if edits is not None:
+            history.edited(edits)
+        self.gone = gone(definition, history)  # effects that the code cannot come to any more
         self._by = by
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -104,6 +112,7 @@ class Execution:
         self.keys = Occurrences()
         self.tracker = GraphFrontierTracker()
         self.calls: list[Call] = []
+        self.again = f":{acquired.lease.epoch}" if history.edits else ""  # of keys of what may happen twice
         self.codes: dict[Any, str] = {}  # of steps, as they are when this execution first calls them
         self.aliases: dict[str, str] = {}
         self.kept: dict[str, Any] = {}
@@ -156,6 +165,7 @@ class Execution:
         return threading.get_ident() == self._thread
 
     max_open = MAX_OPEN
+    dry: DryRun | None = None  # asked instead of doing anything, in a dry replay
 
     def on_output(self, handle: LiveHandle) -> None:
         """A step printed or said how far it is: write it, after a moment in which more may come."""
@@ -245,9 +255,15 @@ class Execution:
                     resumed=self.history.executions > 0,
                     definition_version=self.definition.version,
                     by=self._by,
+                    source=self.definition.source if self.history.source != self.definition.source else "",
                 ),
                 key=f"started:{self.lease.epoch}",
             )
+            if self.gone and self.accept:
+                self.recorder.ride(ev.MismatchAccepted(recorded=[record.node_id for record in self.gone], called=""))
+                self.gone = ()
+            if self.edits is not None:
+                self.recorder.ride(self.edits, key=f"edited:{self.lease.epoch}")
             if self.history.cancel is not None:
                 self.end(cancelled(self.history.cancel))
             else:
@@ -570,7 +586,12 @@ class Execution:
         return None
 
     def _mismatched(self, call: Call, recorded: tuple[Record, ...]) -> None:
-        self.end(ending_for(self.run_id, call, recorded))
+        self.end(ending_for(self, call, recorded))
+
+    async def decide_gone(self, call: Call) -> None:
+        """An effect is about to be done while others are recorded that the code does not do any more: a person decides."""
+        self.end(gone_ending(self, call, self.gone))
+        await self._loop.create_future()  # until the end cancels it
 
     # ------------------------------------------------------------ output and exit
 

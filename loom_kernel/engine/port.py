@@ -83,6 +83,8 @@ class RunPort:
             raise codec.decode_error(msgspec.json.decode(known.value, type=ev.ErrorRecord), step=name)
         if known is not None:
             return await x.decode(known.value)
+        if x.dry is not None:
+            await x.dry.ask(name)
         try:
             value = await x.guarded(make(f"{self.run_id}/{key}", ""))
         except LoomError as refused:

@@ -30,6 +30,11 @@ async def drive(x: Execution, call: Call, question: Question, shown: list[Shown]
     """The coroutine behind ``ctx.ui``."""
     x.gate()
     found = call.found
+    if x.dry is not None:
+        old = found.record if isinstance(found, Hit) else None
+        same = old is None or old.status == "failed" or _same(old, question, shown_hash)
+        other = "" if same else "it shows other contents, so it is asked again"
+        return await _answered(x, call, question, await x.dry.step(x, call, "", other=other))
     record: Record | None = None
     error = ""
     if isinstance(found, Hit):

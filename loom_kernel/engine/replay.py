@@ -107,6 +107,10 @@ class History:
         cancel: asked for and not yet done.
         accepted: records that a person gave up when accepting a mismatch, or let go when forking.
         forked: says that the records before it are copies of another run's.
+        stale: records whose calls a person let run again, since their code was edited, and which have not run since.
+        edits: how often the run was gone on with edited code.
+        source, version: of the body whose calls were run last. One that was only resumed, and stopped before its
+            first effect, is not yet what the run is.
     """
 
     def __init__(self) -> None:
@@ -124,6 +128,10 @@ class History:
         self.codes: dict[str, str] = {}
         self.cancel: ev.CancelRequested | None = None
         self.accepted: set[str] = set()
+        self.stale: set[str] = set()
+        self.edits = 0
+        self.source = self.version = ""
+        self._body = ("", "")  # of the execution that has not run a call so far
         self.ended: ev.RunEnded | None = None
         self.paused: ev.RunPaused | None = None
         self.forked: ev.RunForked | None = None
@@ -157,11 +165,13 @@ class History:
 
     def _run_created(self, e: ev.RunCreated, _: str, seq: int) -> None:
         self.created = e
+        self.source, self.version = self._body = e.source, e.definition_version
 
     def _run_started(self, e: ev.RunStarted, _: str, seq: int) -> None:
         self.status, self.reason, self.ended, self.paused = "running", None, None, None
         self.executions += 1
         self.cancel = None
+        self._body = (e.source or self.source, e.definition_version or self.version)
 
     def _run_paused(self, e: ev.RunPaused, _: str, seq: int) -> None:
         self.status, self.reason, self.paused = "paused", e.reason, e
@@ -183,12 +193,23 @@ class History:
         self.forked = e
         self.accepted.update(self.records)  # who forks wants other calls: a copy that is not asked for holds up nothing
 
+    def _run_edited(self, e: ev.RunEdited, _: str, seq: int) -> None:
+        self.edited(e)
+
+    def edited(self, e: ev.RunEdited) -> None:
+        """A person lets the run go on with edited code."""
+        self.edits += 1
+        self.stale.update(e.again)
+        self.accepted.update(e.aside)
+
     def _cancel_requested(self, e: ev.CancelRequested, _: str, seq: int) -> None:
         if not self.over:
             self.cancel = e
 
     def _node_started(self, e: ev.NodeStarted, node_id: str, seq: int) -> None:
         record = self._record(node_id, seq, e.kind, e.name)
+        self.stale.discard(node_id)
+        self.source, self.version = self._body
         if record.status == "failed":
             record.failures = 0
         record.status, record.passed, record.retained = "open", False, False
@@ -262,6 +283,7 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.RunEnded.type: History._run_ended,
     ev.MismatchAccepted.type: History._mismatch_accepted,
     ev.RunForked.type: History._run_forked,
+    ev.RunEdited.type: History._run_edited,
     ev.CancelRequested.type: History._cancel_requested,
     ev.NodeStarted.type: History._node_started,
     ev.NodeRetrying.type: History._node_retrying,
@@ -326,17 +348,18 @@ class Lookup:
 
     def __init__(self, history: History, *, accept: bool = False) -> None:
         self._records = history.records
+        self._stale = stale = history.stale
         self._accept = accept
         self._asked: set[str] = set()
         self._waiting: dict[tuple[str, str], dict[str, None]] = {}
         self._effects = 0  # records with an effect that were not asked for yet
         for record in history.records.values():
-            if had_effect(record):
+            if had_effect(record) and record.node_id not in stale:
                 self._effects += 1
                 if record.node_id not in history.accepted:
                     self._waiting.setdefault((record.kind, record.name), {})[record.node_id] = None
         # Records in the order in which the body learned of them.
-        self._order = sorted(r.seq for r in history.records.values() if replayable(r))
+        self._order = sorted(r.seq for r in history.records.values() if replayable(r) and r.node_id not in stale)
         self._at = 0
         self._delivered: set[int] = set()
 
@@ -350,6 +373,8 @@ class Lookup:
         record = self._records.get(node_id)
         if record is not None and node_id not in self._asked:
             self._asked.add(node_id)
+            if node_id in self._stale:
+                return Live()
             if had_effect(record):
                 self._effects -= 1
                 group = self._waiting.get((kind, name))
@@ -364,6 +389,12 @@ class Lookup:
     def candidates(self, kind: str, name: str) -> list[Record]:
         """Records of that kind and name that were not asked for and may have had an effect."""
         return [self._records[node_id] for node_id in self._waiting.get((kind, name), ())]
+
+    def give_up(self, record: Record) -> None:
+        """Another call stands in its place."""
+        group = self._waiting.get((record.kind, record.name))
+        if group is not None:
+            group.pop(record.node_id, None)
 
     def may_answer_now(self, record: Record) -> bool:
         """Whether no other record was answered before this one and is still to be delivered."""

@@ -41,6 +41,9 @@ async def drive(x: Execution, call: Call, duration: float | timedelta | datetime
         await x.turns.take(found.record)
         x.settled(call, "completed")
         return
+    if x.dry is not None:
+        x.settled(call, "completed")
+        return
     record = found.record if isinstance(found, Live) else None
     with x.at_work(call, waits=True):
         call.status = "waiting"

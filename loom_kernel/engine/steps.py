@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import pickle
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +12,8 @@ from msgspec import Raw
 
 from loom_kernel import codec
 from loom_kernel import events as ev
-from loom_kernel.engine import artifacts, retries
+from loom_kernel.authoring.unknown import Finished, OnUnknown
+from loom_kernel.engine import artifacts, retries, unknown
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.executor import Done, Work
 from loom_kernel.engine.failures import as_raised, tool_error
@@ -46,7 +48,7 @@ class Plan:
 
     work: Work
     retry: Retry
-    on_unknown: str = "retry"
+    on_unknown: OnUnknown = "retry"
     code: str = ""
     limit: tuple[str, int] | None = None
     tool: bool = False
@@ -57,6 +59,9 @@ class Plan:
 async def drive(x: Execution, call: Call, plan: Plan) -> Any:
     """The coroutine behind a call."""
     x.gate()
+    if x.dry is not None:
+        kept = plan.work.store != "digest"
+        return await answer(x, call, plan, await x.dry.step(x, call, plan.code, kept=kept))
     found = call.found
     record: Record | None = None
     gives_up: tuple[str, ...] = ()
@@ -108,15 +113,25 @@ async def answer(x: Execution, call: Call, plan: Plan, record: Record) -> Any:
 async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, gives_up: tuple[str, ...]) -> Any:
     interrupted = record is not None and record.status == "open"
     attempt = record.failures + 1 if record is not None and interrupted else 1
-    if interrupted and plan.on_unknown == "ask" and not x.accept:
-        x.end(unknown_attempt(x.run_id, call))
-        await asyncio.get_running_loop().create_future()  # until the end cancels it
+    if x.gone:
+        await x.decide_gone(call)
+    on_unknown = plan.on_unknown
+    if interrupted and on_unknown != "retry" and not x.accept:
+        if callable(on_unknown):
+            found = await unknown.asked(x, call, plan, on_unknown, attempt)
+            if isinstance(found, Finished):
+                with x.at_work(call):
+                    return await _found(x, call, plan, found.value, attempt)
+            on_unknown = found
+        if on_unknown == "ask":
+            x.end(unknown_attempt(x, call, attempt))
+            await asyncio.get_running_loop().create_future()  # until the end cancels it
     with x.at_work(call):
         if gives_up:
             x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
         if plan.code:
             _note_code(x, call.name, plan.code)
-        if interrupted and plan.on_unknown == "fail":
+        if interrupted and on_unknown == "fail":
             return await _failed(x, call, plan, StepInterrupted(call.name), attempt, 0.0, None)
         while True:
             outcome = await _attempt(x, call, plan, attempt)
@@ -184,6 +199,20 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
     return _Result(await _completed(x, call, plan, done, attempt, handle.took, handle))
 
 
+async def _found(x: Execution, call: Call, plan: Plan, value: Any, attempt: int) -> Any:
+    """The interrupted attempt had come to its end, and this is its result."""
+    work = dataclasses.replace(plan.work, fn=lambda *_, **__: value, is_async=False, executor="thread", identity=None)
+    handle = LiveHandle(
+        attempt=attempt,
+        run_id=x.run_id,
+        node_id=call.node_id,
+        loop=x.loop,
+        on_output=x.on_output,
+        now=x.engine.clock.monotonic,
+    )
+    return await _completed(x, call, plan, await x.engine.executor.run(work, handle), attempt, 0.0, handle)
+
+
 async def _completed(
     x: Execution, call: Call, plan: Plan, done: Done, attempt: int, took: float, handle: LiveHandle
 ) -> Any:
@@ -197,8 +226,10 @@ async def _completed(
     if handle.has_shown:
         kept += await artifacts.shown(x, call.node_id, call.name, handle)
     if done.artifacts:
-        kept += artifacts.appends(x, call.node_id, call.name, "result", done.artifacts, f"{call.node_id}:artifact")
-    await x.recorder.commit([*kept, Append(completed, call.node_id, f"{call.node_id}:done")])
+        kept += artifacts.appends(
+            x, call.node_id, call.name, "result", done.artifacts, f"{call.node_id}:artifact{x.again}"
+        )
+    await x.recorder.commit([*kept, Append(completed, call.node_id, f"{call.node_id}:done{x.again}")])
     x.settled(call, "completed")
     if plan.returns_failure:
         return {"ok": True, "value": done.value, "attempts": attempt, "cached": False}

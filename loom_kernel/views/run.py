@@ -290,6 +290,12 @@ class RunView:
     def _step_changed(self, e: ev.StepChanged, _: str, at: float) -> None:
         self.steps_changed.append(e.name)
 
+    def _run_edited(self, e: ev.RunEdited, _: str, at: float) -> None:
+        for node_id in e.again:
+            node = self.nodes.get(node_id)
+            if node is not None:
+                node.status, node.from_journal, node.progress = "pending", False, None
+
     def _node_started(self, e: ev.NodeStarted, node_id: str, at: float) -> None:
         node = self._node(node_id, e.name, e.kind)
         node.name, node.kind = e.name, e.kind
@@ -383,6 +389,7 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.RunEnded.type: RunView._run_ended,
     ev.RunForked.type: RunView._run_forked,
     ev.StepChanged.type: RunView._step_changed,
+    ev.RunEdited.type: RunView._run_edited,
     ev.NodeStarted.type: RunView._node_started,
     ev.NodeRetrying.type: RunView._node_retrying,
     ev.NodeCompleted.type: RunView._node_completed,

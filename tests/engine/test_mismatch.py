@@ -103,7 +103,7 @@ def test_swap() -> None:
 
 
 def test_rename() -> None:
-    """A step of a new name is a new step: it runs, the old record is shown as drift."""
+    """The code cannot come to a recorded effect any more, and would do another: a person decides before it is done."""
 
     async def main() -> None:
         story = Story()
@@ -118,7 +118,15 @@ def test_rename() -> None:
             return [await renamed(1), await story.b(1), await story.c(1)]
 
         execution, result = await story.resume(run_id, body)
+        assert (result.status, result.reason) == ("paused", "needs_decision") and not story.world.effects
+        [paused] = events_of(execution, ev.RunPaused)
+        assert (paused.detail["what"], paused.detail["name"]) == ("gone", "renamed")
+        assert [(r["name"], r["args"]) for r in paused.detail["recorded"]] == [("a", {"n": 1})]
+        assert "step 'a' is recorded, and the code does not call it any more" in paused.message
+
+        execution, result = await story.resume(run_id, body, accept=True)
         assert result.result == ["R1", "B1", "C1"] and story.world.effects == {"renamed1": 1, "c1": 1}
+        assert events_of(execution, ev.MismatchAccepted)[0].recorded == [paused.detail["recorded"][0]["node"]]
         assert [node.split(":")[1] for node in events_of(execution, ev.RunEnded)[0].drift] == ["a"]
         await story.world.close()
 
@@ -202,7 +210,7 @@ def test_body() -> None:
 
 
 def test_remove() -> None:
-    """A step is gone: its record is shown as drift, not deleted, not fatal."""
+    """A step is gone: said before the next effect is done, and only once; its record is drift, and not deleted."""
 
     async def main() -> None:
         story = Story()
@@ -212,6 +220,13 @@ def test_remove() -> None:
             return [await story.a(1), await story.c(1)]
 
         execution, result = await story.resume(run_id, body)
+        assert result.reason == "needs_decision" and not story.world.effects
+        [paused] = events_of(execution, ev.RunPaused)
+        assert [r["name"] for r in paused.detail["recorded"]] == ["b"]
+        lines = paused.detail["diff"].splitlines()
+        assert any(line.startswith("-") and "self.b(1)" in line for line in lines)
+
+        execution, result = await story.resume(run_id, body, accept=True)
         assert result.result == ["A1", "C1"] and story.world.effects == {"c1": 1}
         assert [node.split(":")[1] for node in events_of(execution, ev.RunEnded)[0].drift] == ["b"]
         await story.world.close()

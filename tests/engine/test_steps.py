@@ -13,6 +13,7 @@ import pytest
 from loom_kernel import events as ev
 from loom_kernel.authoring.context import Context
 from loom_kernel.authoring.step import current_step, step
+from loom_kernel.authoring.unknown import Finished, UnknownAttempt
 from loom_kernel.clock import VirtualClock
 from loom_kernel.errors import (
     FatalError,
@@ -23,6 +24,7 @@ from loom_kernel.errors import (
     UnhashableArgumentError,
     ValueNotStorableError,
 )
+from loom_kernel.ids import RunId
 from loom_kernel.policies import Retry
 from tests.engine.harness import World, asked, events_of, nodes, rest, types_of, until
 
@@ -514,6 +516,61 @@ def test_on_unknown_decides_about_an_attempt_that_a_crash_interrupted(policy: An
             assert (await rest(resumed)).result == 1
         else:
             assert result.result == 1 and world.effects["risky"] == 2
+        await world.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("says", ["finished", "retry", "fail", "raises", "nonsense"])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_function_knows_how_far_an_interrupted_attempt_came(says: str, is_async: bool) -> None:
+    """It is asked once, with the arguments and the key that the attempt had; what it cannot tell, a person is asked."""
+
+    async def main() -> None:
+        world = World()
+        asked: list[UnknownAttempt] = []
+        keys: list[str] = []
+
+        def look(attempt: UnknownAttempt) -> Any:
+            asked.append(attempt)
+            if says == "raises":
+                raise OSError("no network")
+            return Finished({"paid": attempt.arguments["sum"]}) if says == "finished" else says
+
+        async def look_async(attempt: UnknownAttempt) -> Any:
+            return look(attempt)
+
+        @step(on_unknown=look_async if is_async else look)
+        async def pay(sum: int, to: str = "ann") -> dict[str, int]:
+            world.did("pay")
+            keys.append(current_step().idempotency_key)
+            if world.effects["pay"] == 1:
+                await asyncio.sleep(60)
+            return {"paid": 0}
+
+        async def body(ctx: Context) -> dict[str, int]:
+            return await pay(5)
+
+        execution = await world.start(body)
+        await until(lambda: world.effects["pay"])
+        await world.restart()
+        resumed = await world.resume(execution.run_id, body)
+        result = await rest(resumed)
+        assert [(a.step, a.arguments, a.attempt, a.idempotency_key) for a in asked] == [
+            ("pay", {"sum": 5, "to": "ann"}, 1, keys[0])
+        ]
+        if says == "finished":
+            assert result.result == {"paid": 5} and world.effects["pay"] == 1
+            again = await world.journal.get_run(RunId(execution.run_id))
+            assert again is not None and again.status == "completed"
+        elif says == "retry":
+            assert result.result == {"paid": 0} and world.effects["pay"] == 2
+        elif says == "fail":
+            assert result.status == "failed" and world.effects["pay"] == 1
+        else:
+            assert result.reason == "needs_decision" and world.effects["pay"] == 1
+            [said] = [e.value for e in events_of(resumed, ev.OutputReported)]
+            assert b"a person is asked instead" in bytes(said)
         await world.close()
 
     asyncio.run(main())
