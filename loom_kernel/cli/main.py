@@ -95,6 +95,13 @@ def parser() -> argparse.ArgumentParser:
     resume.add_argument(
         "--take", action="store_true", help="take it from the worker that has it, although that one lives"
     )
+    which = resume.add_mutually_exclusive_group()
+    which.add_argument(
+        "--edited",
+        action="store_true",
+        help="run edited steps again, and what depends on them; prints the plan, and goes on with --accept only",
+    )
+    which.add_argument("--recorded", action="store_true", help="with the body as it was recorded")
     resume.add_argument("--answers", metavar="FILE", help="a YAML file with answers to its questions")
     resume.add_argument("--quiet", action="store_true", help="print nothing but the result")
 

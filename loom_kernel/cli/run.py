@@ -53,7 +53,16 @@ def resume(arguments: argparse.Namespace) -> int:
     made = runtime()
     if arguments.answers:
         made.configure(answers=arguments.answers)
-    return attend(made.resume(arguments.id, accept=arguments.accept, take=arguments.take), arguments)
+    if arguments.edited:
+        print(made.get_run(arguments.id).plan_edited())
+    resumed = made.resume(
+        arguments.id,
+        accept=arguments.accept,
+        take=arguments.take,
+        edited=arguments.edited,
+        recorded=arguments.recorded,
+    )
+    return attend(resumed, arguments)
 
 
 def attend(started: Run[Any], arguments: argparse.Namespace) -> int:

@@ -200,7 +200,7 @@ class Engine:
         if await self.journal.get_run(RunId(run_id)) is None:
             raise UnknownRunError(run_id)
         entries = [entry async for entry in self.journal.read(RunId(run_id))]
-        values = await self._restore(run_id, definition, History.of(entries), secrets)
+        values = await self.restore(run_id, definition, History.of(entries), secrets)
         return await dry.plan(self, run_id, definition, values, entries)
 
     async def _opened(
@@ -219,7 +219,7 @@ class Engine:
                 reason = f"run {run_id} is a fork that cannot go on: {broken} (`%loom rm {run_id}`)"
             if reason:
                 raise ResumeError(reason)
-            return history, await self._restore(run_id, definition, history, secrets)
+            return history, await self.restore(run_id, definition, history, secrets)
         except BaseException:
             with contextlib.suppress(JournalError):
                 await self.journal.release(acquired.lease)
@@ -379,7 +379,7 @@ class Engine:
             secret_inputs=created.secret_inputs or sorted(definition.secret_inputs),
         )
 
-    async def _restore(
+    async def restore(
         self,
         run_id: str,
         definition: WorkflowDefinition[..., Any],

@@ -5,6 +5,7 @@ Pure: from what a dry replay heard and what is recorded, to the plan that a pers
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -184,7 +185,7 @@ def brief(node: PlannedNode) -> str:
 
 
 def _short(value: Any) -> str:
-    text = msgspec.json.encode(value).decode()
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 

@@ -19,7 +19,7 @@ import traitlets
 from loom_kernel.errors import LoomError
 from loom_kernel.views.detail import detail
 from loom_kernel.views.run import RunView
-from loom_kernel.views.snapshot import snapshot
+from loom_kernel.views.snapshot import CHOICES, DECISION, decisions, snapshot
 from loom_kernel.views.text import plain
 
 BUNDLE = Path(__file__).parent / "static" / "run_widget.js"
@@ -47,7 +47,8 @@ class Watched(Protocol):
     async def answer_async(self, value: Any, *, prompt: str | None = None, by: str = "") -> None: ...
     async def stop_async(self) -> None: ...
     async def cancel_async(self) -> None: ...
-    async def resume_async(self, *, accept: bool = False) -> Any: ...
+    async def resume_async(self, *, accept: bool = False, recorded: bool = False) -> Any: ...
+    async def fork_async(self) -> Any: ...
 
 
 class Publisher:
@@ -228,10 +229,31 @@ class RunWidget(anywidget.AnyWidget):
 
     async def _answer(self, content: dict[str, Any]) -> None:
         node_id, generation = str(content.get("prompt") or ""), content.get("generation")
+        if node_id == DECISION:
+            await self._decide(content.get("value"), generation)
+            return
         for prompt in self.run.view.family_prompts:
             if prompt.node_id == node_id and prompt.generation != generation:
                 raise LoomError("the question was asked again in the meantime; look at it and answer once more")
         await self.run.answer_async(content.get("value"), prompt=node_id)
+
+    async def _decide(self, value: Any, generation: Any) -> None:
+        """How the run goes on: the answer to the question of a run that rests."""
+        view = self.run.view
+        if generation != view.revision or not decisions(view):
+            raise LoomError("it was decided in the meantime")
+        chosen = {label: choice for choice, label in CHOICES[str(view.detail.get("what"))].items()}.get(str(value))
+        match chosen:
+            case "accept":
+                await self.run.resume_async(accept=True)
+            case "resume":
+                await self.run.resume_async()
+            case "recorded":
+                await self.run.resume_async(recorded=True)
+            case "fork":
+                await self.run.fork_async()
+            case _:
+                raise LoomError(f"{value!r} is none of the choices")
 
     def _say(self, message: dict[str, Any]) -> None:
         if not self._over:

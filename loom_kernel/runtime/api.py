@@ -73,7 +73,15 @@ def get_run(id: str) -> Run[Any]:
     return get_runtime().get_run(id)
 
 
-def resume(id: str, *, accept: bool = False, take: bool = False, secrets: Mapping[str, Any] | None = None) -> Run[Any]:
+def resume(
+    id: str,
+    *,
+    accept: bool = False,
+    take: bool = False,
+    secrets: Mapping[str, Any] | None = None,
+    edited: bool = False,
+    recorded: bool = False,
+) -> Run[Any]:
     """Go on with a run here, from what is recorded.
 
     Args:
@@ -81,11 +89,13 @@ def resume(id: str, *, accept: bool = False, take: bool = False, secrets: Mappin
         accept: run what does not match the recorded history as new work.
         take: take it from the worker that has it, although that worker lives.
         secrets: values of its secret inputs, which are not stored.
+        edited: steps whose code was edited run again, and what depends on them; see :meth:`Run.resume`.
+        recorded: with the body as it was recorded, instead of the one that is defined now.
 
     Raises:
         UnknownRunError, UnknownWorkflowError, InputError, ResumeError: the sentence says what is missing.
     """
-    return get_runtime().resume(id, accept=accept, take=take, secrets=secrets)
+    return get_runtime().resume(id, accept=accept, take=take, secrets=secrets, edited=edited, recorded=recorded)
 
 
 def run(

@@ -30,6 +30,7 @@ from loom_kernel.clock import Clock, SystemClock, VirtualClock
 from loom_kernel.errors import (
     InputError,
     NeedsAnswer,
+    ResumeError,
     RunError,
     RunOverError,
     SettingsError,
@@ -359,11 +360,20 @@ class Runtime:
     # ------------------------------------------------------------ resuming
 
     def resume(
-        self, run_id: str, *, accept: bool = False, take: bool = False, secrets: Mapping[str, Any] | None = None
+        self,
+        run_id: str,
+        *,
+        accept: bool = False,
+        take: bool = False,
+        secrets: Mapping[str, Any] | None = None,
+        edited: bool = False,
+        recorded: bool = False,
     ) -> Run[Any]:
         """Go on with a run here; see :meth:`Run.resume`. ``run_id`` may be the beginning of one."""
         run = self.loop.call(
-            lambda: self.resume_async(run_id, accept=accept, take=take, secrets=secrets),
+            lambda: self.resume_async(
+                run_id, accept=accept, take=take, secrets=secrets, edited=edited, recorded=recorded
+            ),
             "resume()",
             "resume_async()",
         )
@@ -371,14 +381,34 @@ class Runtime:
         return run
 
     async def resume_async(
-        self, run_id: str, *, accept: bool = False, take: bool = False, secrets: Mapping[str, Any] | None = None
+        self,
+        run_id: str,
+        *,
+        accept: bool = False,
+        take: bool = False,
+        secrets: Mapping[str, Any] | None = None,
+        edited: bool = False,
+        recorded: bool = False,
     ) -> Run[Any]:
         """Twin of :meth:`resume`."""
 
         async def do() -> Run[Any]:
             summary = await self._find(run_id)
             run: Run[Any] = self.run_object(summary.run_id)
-            definition = self.definition_of(summary.workflow, run._definition)
+            if edited or recorded or (accept and summary.reason == "needs_decision"):
+                from loom_kernel.runtime import edits
+
+                if edited and recorded:
+                    raise ResumeError(
+                        "edited=True goes on with the code as it is now, recorded=True with the recorded body"
+                    )
+                await run._load()
+                if edited or (not recorded and run.view.detail.get("what") == "edited"):
+                    return await edits.go_on(self, run, accept=accept, take=take, secrets=secrets)
+            if recorded:
+                definition = await edits.recorded_definition(self, run)
+            else:
+                definition = self.definition_of(summary.workflow, run._definition)
             if summary.run_id not in self._engine.executions:
                 await self._resume(summary, definition, accept=accept, take=take, secrets=secrets)
             await run._load()
@@ -395,6 +425,7 @@ class Runtime:
         accept: bool = False,
         take: bool = False,
         secrets: Mapping[str, Any] | None = None,
+        edits: events.RunEdited | None = None,
     ) -> None:
         execution = await self._engine.resume(
             RunId(summary.run_id),
@@ -403,6 +434,7 @@ class Runtime:
             take=take,
             by=self.host.place().label,
             secrets=dict(secrets or {}),
+            edits=edits,
         )
         self._executes(self.run_object(summary.run_id), execution)
 

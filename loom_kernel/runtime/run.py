@@ -34,6 +34,7 @@ from loom_kernel.views.run import RunView
 
 if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
+    from loom_kernel.engine.plan import EditPlan
     from loom_kernel.runtime.core import Runtime
     from loom_kernel.runtime.forking import Fork
     from loom_kernel.runtime.looking import RunAt, RunDiff
@@ -438,36 +439,77 @@ class Run(Generic[R]):
         event = events.WakeRequested(correlation_ids=correlation_ids or [], by=self._runtime.host.place().label)
         await self._over(lambda: self._runtime.post(self._id, Append(event, None, f"wake:{uuid.uuid4().hex}")))
 
-    def resume(self, *, accept: bool = False, take: bool = False, secrets: dict[str, Any] | None = None) -> Run[R]:
+    def resume(
+        self,
+        *,
+        accept: bool = False,
+        take: bool = False,
+        secrets: dict[str, Any] | None = None,
+        edited: bool = False,
+        recorded: bool = False,
+    ) -> Run[R]:
         """Go on with a run that rests or was interrupted, here.
 
         Args:
-            accept: run what does not match the recorded history as new work.
+            accept: run what does not match the recorded history as new work; with ``edited``, without asking first.
             take: take it from the worker that has it, although that worker lives.
             secrets: values of its secret inputs, which are not stored.
+            edited: steps whose code was edited run again, and what depends on them; the rest is reused. Where
+                finished work is concerned the run rests with the plan as its question, and nothing runs before
+                somebody accepts. A run that is finished goes on in a fork, which is returned.
+            recorded: with the body as it was recorded, instead of the one that is defined now.
 
         Raises:
             UnknownWorkflowError: its workflow is not defined here.
             InputError: a secret input is missing.
             ResumeError: it is finished, or another worker has it.
         """
-        run = self._block("resume()", lambda: self._over(lambda: self._resume(accept, take, secrets)))
+        options = {"accept": accept, "take": take, "secrets": secrets, "edited": edited, "recorded": recorded}
+        run = self._block("resume()", lambda: self._over(lambda: self._resume(options)))
         self._runtime.host.started(run, run.how)
         return run
 
     async def resume_async(
-        self, *, accept: bool = False, take: bool = False, secrets: dict[str, Any] | None = None
+        self,
+        *,
+        accept: bool = False,
+        take: bool = False,
+        secrets: dict[str, Any] | None = None,
+        edited: bool = False,
+        recorded: bool = False,
     ) -> Run[R]:
         """Twin of :meth:`resume`."""
-        return await self._over(lambda: self._resume(accept, take, secrets))
+        options = {"accept": accept, "take": take, "secrets": secrets, "edited": edited, "recorded": recorded}
+        return await self._over(lambda: self._resume(options))
 
-    async def _resume(self, accept: bool, take: bool, secrets: dict[str, Any] | None) -> Run[R]:
+    async def _resume(self, options: dict[str, Any]) -> Run[R]:
         self._resuming += 1
         try:
-            return await self._runtime.resume_async(self._id, accept=accept, take=take, secrets=secrets)
+            return await self._runtime.resume_async(self._id, **options)
         finally:
             self._resuming -= 1
             self._notify()
+
+    def plan_edited(self, *, secrets: dict[str, Any] | None = None) -> EditPlan:
+        """What ``resume(edited=True)`` would do: for each call, reused, runs again, depends on the above, runs, or gone.
+
+        The body is replayed with recorded answers; no effect is done and nothing is written. ``print(plan)`` shows it.
+
+        Args:
+            secrets: values of its secret inputs, which are not stored.
+
+        Raises:
+            UnknownWorkflowError: its workflow is not defined here.
+            ResumeError: its recorded inputs do not fit any more.
+        """
+        plan: EditPlan = self._block("plan_edited()", lambda: self.plan_edited_async(secrets=secrets))
+        return plan
+
+    async def plan_edited_async(self, *, secrets: dict[str, Any] | None = None) -> EditPlan:
+        """Twin of :meth:`plan_edited`."""
+        from loom_kernel.runtime import edits
+
+        return cast("EditPlan", await self._over(lambda: edits.plan(self._runtime, self, secrets)))
 
     def rerun(self, **changed: Any) -> Run[R]:
         """Start a new run of the same workflow with the same inputs, but for those given.

@@ -173,7 +173,7 @@ def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot
         active_since=view.active_since,
         started_at=view.started_at,
         graph=_graph(drawing or draw(view), view),
-        questions=[_question(p) for p in view.family_prompts],
+        questions=[_question(p) for p in view.family_prompts] + decisions(view),
         failure=_failure(view),
         notice=notice(view),
         report=_report(view),
@@ -266,6 +266,63 @@ def _question(prompt: PromptView) -> QuestionShot:
         deadline=prompt.deadline,
         default_words=default,
     )
+
+
+DECISION = "decision"
+"""The node of a question that is about the run itself, and is answered by resuming it."""
+
+CHOICES = {
+    "edited": {"accept": "Go on with the edited code", "resume": "Go on with what is recorded"},
+    "arguments": {"accept": "Run it as it is called now", "fork": "Fork here", "recorded": "Run the recorded body"},
+    "gone": {"accept": "Go on without it", "fork": "Fork here", "recorded": "Run the recorded body"},
+}
+"""What a person may choose, by what the decision is about; leaving it is always one more."""
+
+
+def decisions(view: RunView) -> list[QuestionShot]:
+    """The question of a run that rests until somebody decides how it goes on."""
+    choices = CHOICES.get(str(view.detail.get("what"))) if view.status == "paused" else None
+    if choices is None or view.reason != "needs_decision" or view.detail.get("child"):
+        return []
+    detail, shown = view.detail, []
+    if detail.get("rows"):
+        rows = [[str(cell) for cell in row] for row in detail["rows"]]
+        columns = [str(name) for name in detail.get("columns", ())]
+        shown.append(Shown(kind="table", columns=columns, rows=rows, total=len(rows)))
+    else:
+        shown.append(_calls(detail))
+    if detail.get("problem"):
+        shown.append(Shown(kind="text", text=str(detail["problem"])))
+    if detail.get("diff"):
+        shown.append(Shown(kind="text", text=str(detail["diff"])))
+    return [
+        QuestionShot(
+            node=DECISION,
+            prompt=DECISION,
+            generation=view.revision,
+            kind="select",
+            message="How shall it go on?",
+            options=list(choices.values()),
+            initial=None,
+            schema={},
+            shown=[_bounded(part) for part in shown],
+            hint=str(detail.get("hint", "")),
+        )
+    ]
+
+
+def _calls(detail: dict[str, Any]) -> Shown:
+    """The call beside those that the record has in its place."""
+    rows = [[words.short(f"{r.get('name') or detail.get('name')}({_arguments(r.get('args'))})", 200), "recorded"]
+            for r in detail.get("recorded", ())]  # fmt: skip
+    rows.append([words.short(f"{detail.get('name')}({_arguments(detail.get('called'))})", 200), "now"])
+    return Shown(kind="table", columns=["call", ""], rows=rows, total=len(rows))
+
+
+def _arguments(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={msgspec.json.encode(v).decode()}" for name, v in value.items())
+    return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def _bounded(shown: Shown) -> Shown:
@@ -365,7 +422,7 @@ def _buttons(view: RunView) -> list[ButtonShot]:
         return stop + ([] if view.asked == "cancel" else [ButtonShot(action="cancel", label="Cancel")])
     if status == "paused" and view.reason == "needs_decision":
         return [
-            ButtonShot(action="accept", label="Run it live", primary=True),
+            ButtonShot(action="accept", label="Run it as it is now", primary=True),
             ButtonShot(action="resume", label="Resume"),
             ButtonShot(action="cancel", label="Cancel"),
         ]

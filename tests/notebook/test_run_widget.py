@@ -75,8 +75,14 @@ class FakeRun:
     async def cancel_async(self) -> None:
         self.note("cancel")
 
-    async def resume_async(self, *, accept: bool = False) -> None:
-        self.note("resume", accept)
+    async def resume_async(self, *, accept: bool = False, recorded: bool = False) -> None:
+        if recorded:
+            self.note("recorded")
+        else:
+            self.note("resume", accept)
+
+    async def fork_async(self) -> None:
+        self.note("fork")
 
     def note(self, *call: Any) -> None:
         self.threads.add(threading.current_thread().name)
@@ -289,3 +295,20 @@ def test_its_text_is_stable(make: Make) -> None:
     made = widget._repr_mimebundle_()
     data = made[0] if isinstance(made, tuple) else made
     assert data["text/plain"] == repr(widget)
+
+
+def test_a_decision_is_answered_by_its_question(make: Make) -> None:
+    """Each choice does what it says; one that crossed another decision, or is none of them, is refused."""
+    h = histories.running()
+    h.paused("needs_decision", "Another call.", what="arguments", name="clean", called={"n": 2}, diff="-a\n+b")
+    run, widget = make(h)
+    revision = h.view().revision
+    [question] = widget.snapshot["questions"]
+    assert (question["node"], question["generation"]) == ("decision", revision)
+    assert [part["kind"] for part in question["shown"]] == ["table", "text"]
+    for i, choice in enumerate([*question["options"], "nonsense"]):
+        widget.hear(type="answer", prompt="decision", generation=revision, value=choice, request=f"d{i}")
+    assert run.calls == [("resume", True), ("fork",), ("recorded",)]
+    assert widget.said[-1]["ok"] is False and "none of the choices" in widget.said[-1]["text"]
+    widget.hear(type="answer", prompt="decision", generation=revision - 1, value=question["options"][0], request="late")
+    assert "in the meantime" in widget.said[-1]["text"] and len(run.calls) == 3

@@ -57,8 +57,8 @@ class History:
     def ended(self, status: str = "completed", after_s: float = 0.0, **fields: Any) -> None:
         self.add(ev.RunEnded(status=status, **fields), after_s=after_s)
 
-    def paused(self, reason: str = "stopped", message: str = "", after_s: float = 0.0) -> None:
-        self.add(ev.RunPaused(reason=reason, message=message), after_s=after_s)
+    def paused(self, reason: str = "stopped", message: str = "", after_s: float = 0.0, **detail: Any) -> None:
+        self.add(ev.RunPaused(reason=reason, message=message, detail=detail), after_s=after_s)
 
     # ------------------------------------------------------------ nodes
 

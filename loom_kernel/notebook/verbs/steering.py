@@ -51,6 +51,12 @@ def _resume_arguments(parser: Arguments) -> None:
     parser.add_argument(
         "--take", action="store_true", help="take it from the worker that has it, although that one lives"
     )
+    parser.add_argument(
+        "--edited",
+        action="store_true",
+        help="run edited steps again, and what depends on them; shows the plan and asks first, unless --accept is given",
+    )
+    parser.add_argument("--recorded", action="store_true", help="with the body as it was recorded")
     parser.add_argument("--all", action="store_true", help="every interrupted run whose workflow is defined here")
     parser.add_argument("--wait", action="store_true", help="wait for its end")
     parser.add_argument(
@@ -61,13 +67,24 @@ def _resume_arguments(parser: Arguments) -> None:
 def _resume(session: Session, arguments: argparse.Namespace) -> Any:
     if arguments.all:
         return _resume_all(session, arguments)
+    if arguments.edited and arguments.recorded:
+        raise CommandError(arguments.command, "--edited and --recorded exclude each other")
     run = _pick(session, arguments, RESUMABLE, "can be resumed")
     secrets = {
         key: variable(arguments.command, key, text, session.namespace)[0]
         for key, text in pairs(arguments.command, arguments.secret).items()
     }
-    resumed = run.resume(accept=arguments.accept, take=arguments.take, secrets=secrets or None)
-    if arguments.wait or (session.host is not None and session.host.headless):
+    if arguments.edited:
+        print(run.plan_edited(secrets=secrets or None))
+    resumed = run.resume(
+        accept=arguments.accept,
+        take=arguments.take,
+        secrets=secrets or None,
+        edited=arguments.edited,
+        recorded=arguments.recorded,
+    )
+    asks = arguments.edited and resumed.view.at_rest and resumed.view.reason == "needs_decision"
+    if not asks and (arguments.wait or (session.host is not None and session.host.headless)):
         resumed.wait()
     return resumed
 
@@ -75,8 +92,10 @@ def _resume(session: Session, arguments: argparse.Namespace) -> Any:
 def _resume_all(session: Session, arguments: argparse.Namespace) -> Any:
     from loom_kernel.authoring.registry import registry
 
-    if arguments.run is not None or arguments.secret:
-        raise CommandError(arguments.command, "--all takes neither a run nor secrets")
+    if arguments.run is not None or arguments.secret or arguments.edited or arguments.recorded:
+        raise CommandError(
+            arguments.command, "--all takes neither a run nor secrets, and neither --edited nor --recorded"
+        )
     found = session.runtime.runs(status=("interrupted",), limit=None)
     known = [run for run, s in zip(found, found.summaries, strict=True) if registry.has(s.workflow)]
     missing = sorted({s.workflow for s in found.summaries if not registry.has(s.workflow)})
