@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 from loom_kernel.views import words
 from loom_kernel.views.node import NodeView
@@ -88,24 +89,44 @@ def graph(view: RunView, *, fold: int = FOLD) -> Graph:
     return Graph(boxes, edges)
 
 
-def _ordered(view: RunView) -> list[tuple[NodeView, int, list[str]]]:
-    """Nodes with their rank (longest way from a source) and known parents, parents first.
+class _Ordered(NamedTuple):
+    """A node, its rank (longest way from a source) and its parents, which many nodes may share as one list."""
+
+    node: NodeView
+    rank: int
+    parents: list[str]
+
+
+def _ordered(view: RunView) -> list[_Ordered]:
+    """Nodes, parents first.
 
     Within a rank the order follows the parents' order, then the order of calling: two branches that race give the
-    same picture whichever is faster.
+    same picture whichever is faster. What is shared is looked at once: thousands of nodes may come after the same
+    thousands.
     """
     nodes = dict(view.nodes)
     order = [n for n in list(view.order) if n in nodes]
-    parents = {n: [p for p in dict.fromkeys(nodes[n].parents) if p in nodes and p != n] for n in order}
+    shared: dict[int, tuple[tuple[str, ...], list[str]]] = {}  # by the identity of the tuples that nodes share
+    parents: dict[str, list[str]] = {}
+    for n in order:
+        given = nodes[n].parents
+        if id(given) not in shared:
+            shared[id(given)] = given, [p for p in dict.fromkeys(given) if p in nodes]
+        parents[n] = shared[id(given)][1]
     rank: dict[str, int] = {}
     todo = order
     while todo:  # one round in nearly all runs: an event's parents have had theirs before
-        later = []
+        later: list[str] = []
+        after: dict[int, int] = {}
         for n in todo:
-            if all(p in rank for p in parents[n]):
-                rank[n] = max((rank[p] + 1 for p in parents[n]), default=0)
-            else:
-                later.append(n)
+            own = parents[n]
+            found = after.get(id(own))
+            if found is None:
+                if any(p not in rank for p in own):
+                    later.append(n)
+                    continue
+                found = after[id(own)] = max((rank[p] + 1 for p in own), default=0)
+            rank[n] = found
         if len(later) == len(todo):  # a ring, which an engine never writes: break it rather than hang
             parents[later[0]] = [p for p in parents[later[0]] if p in rank]
         todo = later
@@ -113,25 +134,34 @@ def _ordered(view: RunView) -> list[tuple[NodeView, int, list[str]]]:
     for n in order:
         by_rank[rank[n]].append(n)
     place: dict[str, int] = {}
-    out = []
+    out: list[_Ordered] = []
     for r in sorted(by_rank):
-        for n in sorted(by_rank[r], key=lambda n: sorted(place[p] for p in parents[n])):  # stable: calling order
+        distinct = {id(parents[n]): parents[n] for n in by_rank[r]}
+        keys = {i: sorted(place[p] for p in own) for i, own in distinct.items()}
+        in_turn = sorted(keys, key=keys.__getitem__)
+        turn = dict.fromkeys(in_turn[:1], 0)
+        for before, i in pairwise(in_turn):
+            turn[i] = turn[before] + (keys[i] != keys[before])
+        for n in sorted(by_rank[r], key=lambda n: turn[id(parents[n])]):  # stable: calling order
             place[n] = len(place)
-            out.append((nodes[n], r, parents[n]))
+            out.append(_Ordered(nodes[n], r, parents[n]))
     return out
 
 
-def _fold_siblings(nodes: list[tuple[NodeView, int, list[str]]], fold: int) -> list[Box]:
+def _fold_siblings(nodes: list[_Ordered], fold: int) -> list[Box]:
     boxes: list[Box] = []
     home: dict[str, int] = {}
     i = 0
     while i < len(nodes):
         j = i
         groups: dict[tuple[str, str, tuple[int, ...]], list[NodeView]] = {}
-        while j < len(nodes) and nodes[j][1] == nodes[i][1]:  # one rank at a time: parents are boxed already
+        homes: dict[int, tuple[int, ...]] = {}
+        while j < len(nodes) and nodes[j].rank == nodes[i].rank:  # one rank at a time: parents are boxed already
             node, _, parents = nodes[j]
-            key = (node.kind, node.name, tuple(sorted({home[p] for p in parents})))
-            groups.setdefault(key, []).append(node)
+            above = homes.get(id(parents))
+            if above is None:
+                above = homes[id(parents)] = tuple(sorted({home[p] for p in parents}))
+            groups.setdefault((node.kind, node.name, above), []).append(node)
             j += 1
         for (kind, _, above), members in groups.items():
             folded = len(members) > fold and kind != "prompt"  # a question is never hidden in a stack

@@ -20,6 +20,7 @@ MARGIN = 14.0
 _SWEEPS = 8
 _SPREAD = 8
 _STRAIGHTEN = 2
+_MOST_BENDS = 4_000  # in all; beyond that, lines over more than two columns run straight behind what is between
 _BEND = 6.0  # what a line that only passes through a column takes of its height
 
 
@@ -81,8 +82,11 @@ def _ranks(n: int, edges: tuple[tuple[int, int], ...]) -> tuple[list[int], list[
     for a, b in sorted(edges, key=lambda e: e[1]):  # parents have lower indices, so one pass is enough
         rank[b] = max(rank[b], rank[a] + 1)
     bends, free = [], n
+    crowded = sum(rank[b] - rank[a] - 1 for a, b in edges) > _MOST_BENDS
     for a, b in edges:
         count = rank[b] - rank[a] - 1
+        if crowded and count > 1:
+            count = 0
         bends.append(list(range(free, free + count)))
         free += count
     return rank, bends
@@ -96,6 +100,8 @@ def _with_bends(
     up: list[list[int]] = [[] for _ in rank_of]
     down: list[list[int]] = [[] for _ in rank_of]
     for (a, b), through in zip(edges, bends, strict=True):
+        if ranks[b] - ranks[a] != len(through) + 1:
+            continue  # a line without bends says nothing about the order of neighbours
         way = [a, *through, b]
         for k, (p, q) in enumerate(pairwise(way)):
             down[p].append(q)
@@ -243,7 +249,7 @@ def _path(
     x, at = left[column] + width[column], y[a]
     parts = [f"M{x:g} {at:g}"]
     for bend in [*through, b]:
-        column += 1
+        column = column + 1 if bend != b else ranks[b]
         to, end = left[column], y[bend]
         if abs(end - at) < 0.5:
             parts.append(f"H{to:g}")

@@ -213,7 +213,7 @@ class RunView:
         if len(found) == 1 and found[0].startswith("="):  # the same as that node's, and the same tuple
             other = self.nodes.get(found[0][1:])
             found = other.parents if other is not None else ()
-        if found != node.parents:
+        if found is not node.parents and found != node.parents:
             node.parents = found
             self.structure += 1
 
