@@ -1,6 +1,7 @@
 // Bundles the widget into the Python package. Every view in a notebook carries these bytes, hence the limit.
 import { readFile } from 'node:fs/promises';
 import { build } from 'esbuild';
+import { packed } from './pack.mjs';
 
 const LIMIT = 40_000;
 const outfile = '../loom_kernel/notebook/static/run_widget.js';
@@ -16,15 +17,17 @@ await build({
   minify: !dev,
   sourcemap: dev && 'inline',
   legalComments: 'none',
-  loader: { '.css': 'text' },
   plugins: [
     {
-      // The style sheet travels inside the module as a string, minified like the rest.
+      // The style sheet travels inside the module as a string, minified and packed.
       name: 'css-text',
       setup(build) {
         build.onLoad({ filter: /\.css$/ }, async ({ path }) => {
           const { code } = await build.esbuild.transform(await readFile(path, 'utf8'), { loader: 'css', minify: !dev });
-          return { contents: code.trim(), loader: 'text' };
+          if (/url\(|@import/.test(code)) {
+            throw new Error('the style sheet fetches something');
+          }
+          return dev ? { contents: code.trim(), loader: 'text' } : { contents: packed(code.trim()), loader: 'js' };
         });
       }
     }

@@ -181,6 +181,7 @@ class NodeStarted(Event):
     node", so that a wide fan-out after another does not list them a thousand times.
     ``args`` is an encoded, bounded preview of the arguments for people.
     ``where`` names the calling line (``"cell 4, line 12"``). ``code`` is the hash of the step's code.
+    ``queued_s`` is how long it waited before, for its turn under a limit.
     """
 
     type: ClassVar[str] = "node.started"
@@ -194,6 +195,7 @@ class NodeStarted(Event):
     child_run_id: str | None = None
     wake_at: float | None = None
     correlation_id: str | None = None
+    queued_s: float = 0.0
 
 
 class NodeRetrying(Event):

@@ -18,10 +18,11 @@ class Call:
 
     Attributes:
         preview: makes the arguments' preview for people, when it is needed.
+        queued_s: how long it waited for its turn under a limit.
         status: pending, running, waiting, retrying, completed, failed or cancelled.
     """
 
-    __slots__ = ("branch", "found", "kind", "name", "node_id", "parents", "preview", "status", "where")
+    __slots__ = ("branch", "found", "kind", "name", "node_id", "parents", "preview", "queued_s", "status", "where")
 
     def __init__(
         self, node_id: str, kind: str, name: str, where: str, found: Found, parents: Frontier, branch: Branch
@@ -30,6 +31,7 @@ class Call:
         self.found, self.parents, self.branch = found, parents, branch
         self.preview: Callable[[], bytes] = lambda: b"null"
         self.status = "pending"
+        self.queued_s = 0.0
 
 
 class Durable(Coroutine[Any, Any, T]):

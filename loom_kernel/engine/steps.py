@@ -77,7 +77,9 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
         await x.room()
     if plan.limit is None:
         return await _live(x, call, plan, record, gives_up)
+    asked = x.engine.clock.monotonic()
     async with x.engine.limit(*plan.limit):
+        call.queued_s = x.engine.clock.monotonic() - asked
         return await _live(x, call, plan, record, gives_up)
 
 
@@ -164,6 +166,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
         args=Raw(call.preview()),
         where=call.where,
         code=plan.code,
+        queued_s=call.queued_s,
     )
     key = f"{call.node_id}:start:{x.lease.epoch}:{attempt}"
     if plan.on_unknown == "retry":

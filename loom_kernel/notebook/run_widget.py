@@ -1,7 +1,9 @@
 """The live view of a run: a widget that carries snapshots to the browser and a person's clicks back.
 
-Snapshots go one way, as a synced trait, at most about sixteen a second. Clicks come the other way as custom messages,
-on whichever thread the kernel hears them; each is handed over to the runs' loop at once and answered from there.
+What a view shows goes one way, at most about sixteen times a second: first the whole run, as a synced trait, then only
+what changes, as custom messages. Who joins later, or has missed one, says hello and gets the whole again. Clicks come the
+other way as custom messages, on whichever thread the kernel hears them; each is handed over to the runs' loop at once
+and answered from there.
 """
 
 from __future__ import annotations
@@ -18,9 +20,12 @@ import traitlets
 
 from loom_kernel.errors import LoomError
 from loom_kernel.views.detail import detail
+from loom_kernel.views.finding import find
+from loom_kernel.views.live import LiveShots
 from loom_kernel.views.run import RunView
-from loom_kernel.views.snapshot import CHOICES, DECISION, decisions, snapshot
+from loom_kernel.views.snapshot import CHOICES, DECISION, decisions
 from loom_kernel.views.text import plain
+from loom_kernel.views.times import timeline
 
 BUNDLE = Path(__file__).parent / "static" / "run_widget.js"
 
@@ -110,11 +115,13 @@ class RunWidget(anywidget.AnyWidget):
         self.greeted = False
         self._loop, self._clock = loop, clock
         self._over = False
+        self._shots = LiveShots(run.view)
+        self._whole = True  # what is sent next
         self._requests: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unlisten: dict[int, Callable[[], None]] = {}
         self._publisher = Publisher(loop, self._publish)
-        super().__init__(snapshot=snapshot(run.view, clock()))
+        super().__init__(snapshot=self._shots.whole(clock()))
         self.on_msg(self._on_message)
         self._unlisten[id(run)] = run.listen(self._heard)
         loop.call_soon_threadsafe(self._begin)
@@ -161,8 +168,14 @@ class RunWidget(anywidget.AnyWidget):
             self._publisher.changed()
 
     def _publish(self) -> None:
-        if not self._over:
-            self.snapshot = snapshot(self.run.view, self._clock())
+        """Send what has changed; the whole where nobody has said hello yet, or somebody just did."""
+        if self._over:
+            return
+        if self.greeted and not self._whole and (delta := self._shots.delta(self._clock())) is not None:
+            self._say({"type": "delta", **delta})
+            return
+        self._whole = False
+        self.snapshot = self._shots.whole(self._clock())
 
     def _follow_children(self) -> None:
         """Hear of what child runs do that live here: their questions are asked in this view too."""
@@ -189,10 +202,14 @@ class RunWidget(anywidget.AnyWidget):
     def _handle(self, content: dict[str, Any]) -> None:
         match content.get("type"):
             case "hello":
-                self.greeted = True
+                self.greeted = self._whole = True
                 self._publisher.changed()
             case "ping":
                 self._say({"type": "pong", "n": content.get("n")})
+            case "find":
+                self._say({"type": "found", **find(self.run.view, str(content.get("text") or ""))})
+            case "times":
+                self._say({"type": "times", **timeline(self.run.view, self._clock())})
             case "detail":
                 node = str(content.get("node") or "")
                 self._say({"type": "detail", **detail(self.run.view, node)})

@@ -17,7 +17,8 @@ from loom_kernel.views.snapshot import FailureShot, Wire, failure_of
 LOG_LIMIT = 400
 MEMBER_LIMIT = 200
 
-_FIRST = ("failed", "waiting", "running", "retrying", "cancelled", "pending", "completed")
+FIRST = ("failed", "waiting", "running", "retrying", "cancelled", "pending", "completed")
+"""Statuses in the order in which members of a stack are listed."""
 
 
 class MemberShot(Wire):
@@ -98,9 +99,9 @@ def _stack(view: RunView, stack_id: str) -> DetailShot:
     box = next((b for b in graph(view).boxes if b.id == stack_id), None)
     if box is None:
         return DetailShot(node=stack_id)
-    nodes = sorted(box.nodes, key=lambda n: _FIRST.index(n.status))
+    nodes = sorted(box.nodes, key=lambda n: FIRST.index(n.status))
     members = [
-        MemberShot(id=n.node_id, label=_member_label(n), status=n.status, note=_member_note(n))
+        MemberShot(id=n.node_id, label=member_label(n), status=n.status, note=member_note(n))
         for n in nodes[:MEMBER_LIMIT]
     ]
     return DetailShot(
@@ -114,14 +115,14 @@ def _stack(view: RunView, stack_id: str) -> DetailShot:
     )
 
 
-def _member_label(node: NodeView) -> str:
+def member_label(node: NodeView) -> str:
     args = words.loads(node.args)
     values = [words.scalar(v, 60) for v in args.values()] if isinstance(args, dict) else []
     tail = ", ".join(v for v in values if v)
     return words.short(f"{node.label} · {tail}" if tail else f"{node.label} {node.occurrence}", 80)
 
 
-def _member_note(node: NodeView) -> str:
+def member_note(node: NodeView) -> str:
     if node.error is not None:
         return words.short(f"{words.class_name(node.error)}: {node.error.message}", 80)
     return words.duration(node.duration_s) if node.duration_s is not None else node.status

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from loom_kernel.views import words
 from loom_kernel.views.graph import Box, Graph, graph
-from loom_kernel.views.layout import Layout, layout
+from loom_kernel.views.layout import Layout, Place, layout
 from loom_kernel.views.run import RunView
 
 MIN_WIDTH, LABEL_WIDTH, MAX_WIDTH = 128.0, 196.0, 244.0
@@ -17,27 +19,49 @@ PAD = 12.0
 _NARROW, _WIDE = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW@%")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Drawing:
-    """Boxes with labels cut to fit, and where they stand. ``labels`` run parallel to ``graph.boxes``."""
+    """Boxes with labels cut to fit, and where they stand. ``labels`` run parallel to ``graph.boxes``.
+
+    ``structure`` is the view's when it was drawn.
+    """
 
     graph: Graph
     layout: Layout
     labels: tuple[str, ...]
+    structure: int = -1
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Names the structure: the same for the same boxes and edges, whatever their status."""
         text = repr((self.labels, self.graph.edges))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    def each(self) -> Iterator[tuple[Box, str, Place]]:
+        """Boxes, labels and places."""
+        return zip(self.graph.boxes, self.labels, self.layout.places, strict=True)
+
 
 def draw(view: RunView) -> Drawing:
     """The drawing of the run now."""
+    structure = view.structure  # before the nodes are read: one that comes in between is drawn the next time
     g = graph(view)
     labels = tuple(fit(box.label, LABEL_WIDTH - TEXT_X - PAD) for box in g.boxes)
-    widths = [box_width(label, note_of(box)) for label, box in zip(labels, g.boxes, strict=True)]
-    return Drawing(g, layout(widths, g.edges), labels)
+    return Drawing(g, layout(_widths(g, labels), g.edges), labels, structure)
+
+
+def redraw(before: Drawing, view: RunView) -> Drawing:
+    """The same as :func:`draw`, with a drawing of an earlier state: it is that one as long as nothing moves."""
+    if before.structure != view.structure:
+        return draw(view)
+    if not any(box.stack for box in before.graph.boxes):
+        return before
+    now = layout(_widths(before.graph, before.labels), before.graph.edges)  # a stack's counts may need more room
+    return before if now is before.layout else replace(before, layout=now)
+
+
+def _widths(g: Graph, labels: tuple[str, ...]) -> list[float]:
+    return [box_width(label, note_of(box)) for label, box in zip(labels, g.boxes, strict=True)]
 
 
 def box_width(label: str, note: str) -> float:

@@ -54,6 +54,9 @@ class NodeView:
         parents: node ids of what had settled when it was called.
         attempts: tries so far, in all executions of the run.
         duration_s: the last attempt's body, as its worker measured it; for questions the time they stood open.
+        first_at: when its first attempt began.
+        queued_s: how long that waited before, for its turn under a limit.
+        lost: begin and end of what went into attempts that failed, the waits after them included.
         waited_s: how long it waited for a person or a timer.
         from_journal: finished in an earlier execution; this one only read it.
         passed: the body went on after its failure.
@@ -70,10 +73,13 @@ class NodeView:
     status: str = "pending"
     parents: tuple[str, ...] = ()
     attempts: int = 0
+    first_at: float | None = None
     started_at: float | None = None
     ended_at: float | None = None
     duration_s: float | None = None
     waited_s: float = 0.0
+    queued_s: float = 0.0
+    lost: tuple[tuple[float, float], ...] = ()
     wake_at: float | None = None
     from_journal: bool = False
     passed: bool = False

@@ -59,7 +59,7 @@ class RunView:
         for_worker: whoever started it left it to a worker.
         forked_from, forked_at: the run that this one was forked from, and the path of the node it goes on from.
         started_at, ended_at: seconds since the epoch; ``ended_at`` is None until a terminal event.
-        structure: counts up whenever a node or an edge is added.
+        structure: counts up whenever a node or an edge is added or named otherwise.
         revision: ``seq`` of the newest entry.
     """
 
@@ -105,6 +105,7 @@ class RunView:
         self._rest = "pending"  # the status without regard to open questions
         self._active_s = 0.0
         self._active_since: float | None = None
+        self._stretches: list[tuple[float, float]] = []
 
     @classmethod
     def of(cls, entries: Iterable[Entry], run_id: str = "") -> Self:
@@ -173,6 +174,13 @@ class RunView:
         """When the stretch that goes on now began, seconds since the epoch; None at rest."""
         return None if self.interrupted else self._active_since
 
+    def stretches(self, now: float) -> list[tuple[float, float]]:
+        """Begin and end of each stretch in which some worker executed it, seconds since the epoch; ``now`` ends the last."""
+        since = self._active_since
+        if self.interrupted and self.last_at is not None:
+            now = self.last_at  # nothing is known of it since
+        return [*self._stretches, *([(since, max(since, now))] if since is not None else [])]
+
     def elapsed_s(self, now: float) -> float:
         """Seconds of execution up to ``now`` (seconds since the epoch); rests do not count."""
         since = self.active_since
@@ -220,6 +228,7 @@ class RunView:
     def _pause_time(self, at: float) -> None:
         if self._active_since is not None:
             self._active_s += max(0.0, at - self._active_since)
+            self._stretches.append((self._active_since, max(self._active_since, at)))
             self._active_since = None
 
     def _run_created(self, e: ev.RunCreated, _: str, at: float) -> None:
@@ -298,9 +307,15 @@ class RunView:
 
     def _node_started(self, e: ev.NodeStarted, node_id: str, at: float) -> None:
         node = self._node(node_id, e.name, e.kind)
-        node.name, node.kind = e.name, e.kind
+        if (node.name, node.kind) != (e.name, e.kind):
+            node.name, node.kind = e.name, e.kind
+            self.structure += 1
         self._link(node, e.parents)
         node.attempts += 1
+        if node.first_at is None:
+            node.first_at, node.queued_s = at, e.queued_s
+        elif node.status == "retrying" and node.started_at is not None:
+            node.lost = (*node.lost, (node.started_at, at))
         node.started_at, node.ended_at, node.duration_s = at, None, None
         node.status = "waiting" if e.kind == "sleep" else "running"
         node.error, node.progress, node.from_journal, node.passed, node.copied = None, None, False, False, False
@@ -360,7 +375,7 @@ class RunView:
         self._link(node, e.parents)
         node.status, node.where, node.ended_at, node.wake_at = "waiting", e.where, None, e.deadline
         if node.started_at is None:
-            node.started_at = at
+            node.first_at = node.started_at = at
         node.attempts = e.generation
         self._prompts[node_id] = PromptView(node_id, e, node.started_at)
 

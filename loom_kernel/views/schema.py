@@ -12,12 +12,17 @@ from typing import Any
 import msgspec
 
 from loom_kernel.views.detail import DetailShot
+from loom_kernel.views.finding import FoundShot
+from loom_kernel.views.live import DeltaShot
 from loom_kernel.views.snapshot import Snapshot
+from loom_kernel.views.times import TimesShot
 
 
 def json_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the snapshot and of a node's detail, shared parts under ``$defs``."""
-    refs, defs = msgspec.json.schema_components([Snapshot, DetailShot], ref_template="#/$defs/{name}")
+    refs, defs = msgspec.json.schema_components(
+        [Snapshot, DeltaShot, DetailShot, FoundShot, TimesShot], ref_template="#/$defs/{name}"
+    )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "loom-kernel run view",
@@ -35,8 +40,8 @@ def typescript() -> str:
 
 
 def _interface(name: str, schema: dict[str, Any]) -> str:
-    # msgspec writes every field of a struct that is not `omit_defaults`; those of Shown may be left out.
-    always = name != "Shown"
+    # msgspec writes every field of a struct that is not `omit_defaults`; those of these may be left out.
+    always = name not in ("Shown", "DeltaShot")
     required = set(schema.get("required", []))
     lines = [f"export interface {name} {{"]
     for field, spec in schema["properties"].items():
@@ -59,6 +64,8 @@ def _type(spec: dict[str, Any]) -> str:
             return "boolean"
         case "null":
             return "null"
+        case "array" if "prefixItems" in spec:
+            return f"[{', '.join(map(_type, spec['prefixItems']))}]"
         case "array":
             inner = _type(spec.get("items", {}))
             return f"({inner})[]" if " " in inner else f"{inner}[]"

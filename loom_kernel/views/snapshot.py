@@ -6,6 +6,7 @@ seconds since the epoch and durations seconds; what ticks, ticks in the browser,
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from loom_kernel.events import ErrorRecord, Shown
 from loom_kernel.views import words
 from loom_kernel.views.drawing import Drawing, draw, fit, note, note_room
 from loom_kernel.views.graph import Box
+from loom_kernel.views.layout import Place
 from loom_kernel.views.node import PromptView
 from loom_kernel.views.readable import readable
 from loom_kernel.views.run import RunView
@@ -28,7 +30,10 @@ class Wire(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class BoxShot(Wire):
-    """One box: ``note`` is its second line; with ``since`` or ``until`` the browser adds the time that passes."""
+    """One box: ``note`` is its second line; with ``since`` or ``until`` the browser adds the time that passes.
+
+    Of a stack, ``count`` is how many it holds and ``failed`` how many of those have failed.
+    """
 
     id: str
     label: str
@@ -47,15 +52,15 @@ class BoxShot(Wire):
     attempts: int = 0
     duration_s: float | None = None
     from_journal: bool = False
+    failed: int = 0
 
 
 class EdgeShot(Wire):
-    """A line from box ``a`` to box ``b`` (indices); ``on`` when it has been travelled."""
+    """A line from box ``a`` to box ``b`` (indices)."""
 
     a: int
     b: int
     path: str
-    on: bool
 
 
 class GraphShot(Wire):
@@ -117,7 +122,10 @@ class CountShot(Wire):
 
 
 class Snapshot(Wire):
-    """A run now. ``words`` and ``tone`` say the status; ``active_s`` plus the time since ``active_since`` is elapsed."""
+    """A run now. ``words`` and ``tone`` say the status; ``active_s`` plus the time since ``active_since`` is elapsed.
+
+    ``serial`` counts what one live view was sent, so that a delta knows what it builds on.
+    """
 
     revision: int
     run: str
@@ -141,6 +149,7 @@ class Snapshot(Wire):
     result: str
     log_lines: int
     buttons: list[ButtonShot]
+    serial: int = 0
 
 
 def snapshot(view: RunView, now: float, drawing: Drawing | None = None) -> dict[str, Any]:
@@ -154,9 +163,12 @@ def snapshot(view: RunView, now: float, drawing: Drawing | None = None) -> dict[
     return result
 
 
-def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot:
-    """The same as :func:`snapshot`, typed."""
+def shoot(
+    view: RunView, now: float, drawing: Drawing | None = None, *, boxes: list[BoxShot] | None = None, serial: int = 0
+) -> Snapshot:
+    """The same as :func:`snapshot`, typed. ``boxes``: those of the drawing where the caller has them."""
     counts = view.counts
+    drawing = drawing or draw(view)
     return Snapshot(
         revision=view.revision,
         run=view.run_id,
@@ -172,7 +184,7 @@ def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot
         active_s=round(view.active_s, 3),
         active_since=view.active_since,
         started_at=view.started_at,
-        graph=_graph(drawing or draw(view), view),
+        graph=_graph(drawing, boxes or [box_shot(*of, view) for of in drawing.each()]),
         questions=[_question(p) for p in view.family_prompts] + decisions(view),
         failure=_failure(view),
         notice=notice(view),
@@ -180,25 +192,19 @@ def shoot(view: RunView, now: float, drawing: Drawing | None = None) -> Snapshot
         result=_result(view),
         log_lines=sum(len(n.log) for n in list(view.nodes.values())) + len(view.reports),
         buttons=_buttons(view),
+        serial=serial,
     )
 
 
-def _graph(drawing: Drawing, view: RunView) -> GraphShot:
-    boxes = drawing.graph.boxes
+def _graph(drawing: Drawing, boxes: list[BoxShot]) -> GraphShot:
     layout = drawing.layout
-    return GraphShot(
-        hash=drawing.hash,
-        width=layout.width,
-        height=layout.height,
-        boxes=[
-            _box(box, label, place.x, place.y, place.w, place.h, view)
-            for box, label, place in zip(boxes, drawing.labels, layout.places, strict=True)
-        ],
-        edges=[
-            EdgeShot(a=a, b=b, path=path, on=box_status(boxes[b], view) != "pending")
-            for (a, b), path in zip(drawing.graph.edges, layout.paths, strict=True)
-        ],
-    )
+    return GraphShot(hash=drawing.hash, width=layout.width, height=layout.height, boxes=boxes, edges=_edges(drawing))
+
+
+@lru_cache(maxsize=16)  # one drawing is shown in many states
+def _edges(drawing: Drawing) -> list[EdgeShot]:
+    pairs = zip(drawing.graph.edges, drawing.layout.paths, strict=True)
+    return [EdgeShot(a=a, b=b, path=path) for (a, b), path in pairs]
 
 
 def box_status(box: Box, view: RunView) -> str:
@@ -212,7 +218,8 @@ def box_status(box: Box, view: RunView) -> str:
     return box.status
 
 
-def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: RunView) -> BoxShot:
+def box_shot(box: Box, label: str, place: Place, view: RunView) -> BoxShot:
+    """A box as it is now."""
     node, status = box.nodes[0], box_status(box, view)
     since = until = None
     share: float | None = None
@@ -231,11 +238,11 @@ def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: Run
         title=box.label,
         kind=box.kind,
         status=status,
-        x=x,
-        y=y,
-        w=w,
-        h=h,
-        note=fit(note(box, status), note_room(w)),
+        x=place.x,
+        y=place.y,
+        w=place.w,
+        h=place.h,
+        note=fit(note(box, status), note_room(place.w)),
         since=since,
         until=until,
         count=len(box.nodes),
@@ -243,6 +250,7 @@ def _box(box: Box, label: str, x: float, y: float, w: float, h: float, view: Run
         attempts=node.attempts if not box.stack else 0,
         duration_s=node.duration_s if not box.stack else None,
         from_journal=node.from_journal,
+        failed=box.counts["failed"] if box.stack else 0,
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,12 @@ import pytest
 from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.views.detail import detail
+from loom_kernel.views.finding import find
+from loom_kernel.views.live import LiveShots
+from loom_kernel.views.run import RunView
 from loom_kernel.views.snapshot import snapshot
 from loom_kernel.views.text import static_html
+from loom_kernel.views.times import timeline
 from tests.e2e.widget_page import BUNDLE, WidgetPage, widget_page
 from tests.views import histories
 from tests.views.histories import History
@@ -214,7 +220,7 @@ def test_the_table_is_there_for_those_who_do_not_see_the_graph(widget: WidgetPag
     h = histories.running()
     widget.load(shot_of(h))
     page = widget.page
-    assert page.locator("svg[role=img]").get_attribute("aria-label") == "clean-weather: 3 of 6 steps done"
+    assert page.locator(".wf-graph svg").first.get_attribute("aria-label") == "clean-weather: 3 of 6 steps done"
     assert page.get_by_role("table").locator("tbody tr").count() == 6
     live = page.locator("[aria-live=polite][role=status]")
     h.step("another")
@@ -239,6 +245,197 @@ def test_status_changes_move_nothing(widget: WidgetPage) -> None:
     widget.push(shot_of(h))
     assert widget.page.evaluate(where) == before
     assert widget.page.evaluate("() => [...document.querySelectorAll('.wf-node')].every(g => g.kept)")
+
+
+def test_a_delta_changes_only_what_it_names(widget: WidgetPage) -> None:
+    """After the whole, differences are enough; one that does not follow makes the view ask for the whole, once."""
+    h = histories.running()
+    view = h.view()
+    shots = LiveShots(view)
+    widget.load(shots.whole(h.now))
+    page = widget.page
+    page.evaluate("() => document.querySelectorAll('.wf-node').forEach(g => { g.kept = true })")
+    outliers = view.order[-1]
+    h.done(outliers, 1.0)
+    after = h.start("write", [outliers])
+    widget.say({"type": "delta", **follow(h, view, shots)})
+    assert page.locator(f'.wf-node[data-id="{outliers}"]').get_attribute("data-status") == "completed"
+    assert page.locator(f'.wf-node[data-id="{after}"]').count() == 1
+    assert page.locator(".wf-node").count() == 7 and page.locator(".wf-edge").count() == 6
+    assert page.evaluate("() => [...document.querySelectorAll('.wf-node')].filter(g => g.kept).length") == 6
+    hellos = len(widget.sent("hello"))
+    h.done(after)
+    follow(h, view, shots)  # this one is lost
+    for name in ("a", "b"):
+        h.step(name)
+        widget.say({"type": "delta", **follow(h, view, shots)})
+    assert len(widget.sent("hello")) == hellos + 1
+    assert page.locator(".wf-node").count() == 7
+    widget.push(shots.whole(h.now))
+    assert page.locator(".wf-node").count() == 9
+
+
+def follow(h: History, view: RunView, shots: LiveShots) -> dict[str, Any]:
+    """Take in what was written since, as a delta."""
+    for entry in h.entries[view.revision :]:
+        view.apply(entry)
+    delta = shots.delta(h.now)
+    assert delta is not None
+    return delta
+
+
+DRAWN = """async code => {
+  const begun = performance.now();
+  eval(code);
+  await new Promise(done => requestAnimationFrame(() => { const c = new MessageChannel(); c.port1.onmessage = done; c.port2.postMessage(0); }));
+  return performance.now() - begun;
+}"""
+"""Runs code and gives the milliseconds until its frame was made."""
+
+
+def test_a_thousand_nodes_are_updated_in_time(widget: WidgetPage) -> None:
+    """With 1,000 visible nodes a status update is drawn within 100 ms, one that adds a node too (best of five)."""
+    h = histories.thousand()
+    late = [h.start(f"late_{i}", h.view().order[-3:]) for i in range(6)]
+    view = h.view()
+    shots = LiveShots(view)
+    widget.load(shots.whole(h.now))
+    page = widget.page
+    assert page.locator(".wf-node").count() == 1_006
+    took: dict[str, list[float]] = {"status": [], "growth": []}
+    for i, node in enumerate(late[:5]):
+        h.done(node, 0.1)
+        delta = {"type": "delta", **follow(h, view, shots)}
+        page.wait_for_timeout(50)
+        took["status"].append(page.evaluate(DRAWN, f"model.say({json.dumps(delta)})"))
+        h.start(f"next_{i}", [node])
+        delta = {"type": "delta", **follow(h, view, shots)}
+        page.wait_for_timeout(50)
+        took["growth"].append(page.evaluate(DRAWN, f"model.say({json.dumps(delta)})"))
+    assert page.locator(".wf-node").count() == 1_011
+    print({name: [round(ms) for ms in values] for name, values in took.items()})
+    assert min(took["status"]) < 100 and min(took["growth"]) < 250, took
+
+
+def test_ten_thousand_nodes_open_in_time(widget: WidgetPage, artifacts: Path) -> None:
+    """A run of 10,000 nodes, from its events to its picture in the browser, is there within two seconds."""
+    h = histories.ten_thousand()
+    widget.load(shot_of(histories.completed()))  # the page and the browser are warm, the run is not
+    begun = time.perf_counter()
+    view = h.view()
+    widget.load(LiveShots(view).whole(h.now))
+    widget.page.locator(".wf-node").nth(2).wait_for()
+    took = time.perf_counter() - begun
+    print(f"{took:.2f} s")
+    assert widget.page.locator(".wf-node > text:not(.wf-note)").all_text_contents() == [
+        "plan", "fetch × 5,000", "parse × 5,000",
+    ]  # fmt: skip
+    widget.page.screenshot(path=artifacts / "widget-ten-thousand.png")
+    assert took < 2.0
+
+
+def test_failures_float_up(widget: WidgetPage, artifacts: Path) -> None:
+    """A stack with failures shows them in red; the count on top leads to the failed ones, and one click into each."""
+    h = histories.fan_out(800, failures=3)
+    view = h.view()
+    widget.load(shot_of(h))
+    page = widget.page
+    stack = page.locator(".wf-node[data-kind=step]").nth(1)
+    assert (
+        stack.get_attribute("data-failed") == "" and float(stack.locator(".wf-lost").get_attribute("width") or 0) >= 3
+    )
+    page.get_by_role("button", name="3 failed", exact=True).click()
+    assert widget.sent("find")[-1]["text"] == "failed"
+    widget.say({"type": "found", **find(view, "failed")})
+    found = page.get_by_role("region", name="found")
+    assert found.locator("tbody tr").count() == 3 and "3 steps with “failed”" in found.inner_text()
+    page.screenshot(path=artifacts / "widget-found.png", full_page=True)
+    found.get_by_role("button").first.click()
+    assert widget.sent("detail")[-1]["node"] == view.order[1]
+
+
+def test_a_search_dims_what_it_does_not_find(widget: WidgetPage) -> None:
+    """What is typed is looked for in Python; hits stand out, an older answer is passed over, emptied it is over."""
+    h = histories.mixed()
+    view = h.view()
+    widget.load(shot_of(h))
+    page = widget.page
+    page.get_by_role("searchbox", name="find steps").fill("island")
+    page.wait_for_timeout(250)
+    assert [m["text"] for m in widget.sent("find")] == ["island"]
+    widget.say({"type": "found", **find(view, "isl")})
+    assert page.locator(".wf-hit").count() == 0
+    widget.say({"type": "found", **find(view, "island")})
+    assert page.locator(".wf-hit").count() == 7
+    assert page.locator(".wf-node:not(.wf-hit)").first.evaluate("g => getComputedStyle(g).opacity") == "0.25"
+    h.step("clean_more_islands")
+    widget.push(shot_of(h))
+    page.wait_for_timeout(600)
+    assert [m["text"] for m in widget.sent("find")] == ["island", "island"]  # asked again: there is more now
+    page.get_by_role("searchbox", name="find steps").fill("")
+    page.wait_for_timeout(250)
+    assert page.locator(".wf-hit").count() == 0 and page.get_by_role("region", name="found").count() == 0
+
+
+def test_the_timeline_says_where_the_time_went(widget: WidgetPage, artifacts: Path) -> None:
+    """Parts with their seconds, a lane a step, and the critical path in words; looked at in both themes and widths."""
+    h = histories.timed()
+    view = h.view()
+    for width in (600, 1_400):
+        for dark in (False, True):
+            widget.page.set_viewport_size({"width": width, "height": 400})
+            widget.load(shot_of(h), dark=dark)
+            page = widget.page
+            page.click("[data-tab=time]")
+            assert len(widget.sent("times")) == 1
+            widget.say({"type": "times", **timeline(view, h.now)})
+            region = page.get_by_role("region", name="timeline")
+            assert "waiting for a person 10 s" in region.inner_text() and "trying again 3.0 s" in region.inner_text()
+            assert "read → slow → flaky → drop? → pooled" in region.inner_text()
+            assert region.locator(".wf-lanes").count() == 6
+            assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+            theme = "dark" if dark else "light"
+            page.screenshot(path=artifacts / f"widget-timeline-{width}-{theme}.png", full_page=True)
+    region.get_by_role("button", name="flaky").click()
+    assert widget.sent("detail")[-1]["node"] == view.order[3]
+
+
+def test_what_a_person_looks_at_stays_while_the_graph_grows(widget: WidgetPage) -> None:
+    """Once they scrolled by themselves, the box at which they are keeps its place on the screen."""
+    h = histories.mixed()
+    view = h.view()
+    shots = LiveShots(view)
+    widget.page.set_viewport_size({"width": 600, "height": 500})
+    widget.load(shots.whole(h.now))
+    page = widget.page
+    middle = view.order[len(view.order) // 2]
+    page.locator(".wf-node").first.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    at = "() => { const r = document.activeElement.getBoundingClientRect(); return [r.x, r.y] }"
+    before = page.evaluate(at)
+    for i in range(8):
+        h.start(f"more_{i}", [view.order[0]])
+    widget.say({"type": "delta", **follow(h, view, shots)})
+    page.wait_for_timeout(300)
+    after = page.evaluate(at)
+    assert middle and abs(after[0] - before[0]) < 2 and abs(after[1] - before[1]) < 2
+
+
+def test_failures_are_heard(widget: WidgetPage) -> None:
+    """A screen reader hears of a step that failed while the run goes on; Home and End lead to the ends of the graph."""
+    h = histories.running()
+    view = h.view()
+    widget.load(shot_of(h))
+    h.failed(view.order[-1])
+    widget.push(shot_of(h))
+    page = widget.page
+    assert page.locator("[aria-live=polite][role=status]").inner_text() == "clean-weather: 1 step failed"
+    page.locator(".wf-node").first.focus()
+    page.keyboard.press("End")
+    assert page.evaluate("() => document.activeElement.dataset.id") == view.order[-1]
+    page.keyboard.press("Home")
+    assert page.evaluate("() => document.activeElement.dataset.id") == view.order[0]
 
 
 def test_a_dead_kernel_is_noticed(widget: WidgetPage) -> None:

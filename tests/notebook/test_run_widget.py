@@ -312,3 +312,45 @@ def test_a_decision_is_answered_by_its_question(make: Make) -> None:
     assert widget.said[-1]["ok"] is False and "none of the choices" in widget.said[-1]["text"]
     widget.hear(type="answer", prompt="decision", generation=revision - 1, value=question["options"][0], request="late")
     assert "in the meantime" in widget.said[-1]["text"] and len(run.calls) == 3
+
+
+def test_after_hello_only_what_changes_is_sent(make: Make) -> None:
+    """Who says hello gets the whole; then differences, each building on the last; another hello brings the whole again."""
+    run, widget = make(histories.running())
+    widget.hear(type="hello")
+    settle_soon(widget, 0)
+    first = widget.snapshot
+    node = run.history.start("more", run.view.order[-1:])
+    run.advance()
+    time.sleep(0.1)
+    run.history.done(node)
+    run.advance()
+    settle_soon(widget, 2)
+    deltas = [m for m in widget.said if m["type"] == "delta"]
+    assert widget.snapshot is first, "the whole was not sent again"
+    assert [m["base"] for m in deltas] == [first["serial"] + i for i in range(len(deltas))] and len(deltas) >= 1
+    assert any(new["box"]["id"] == node for m in deltas for new in m.get("new", []))
+    widget.hear(type="hello")
+    settle_soon(widget, 0)
+    assert widget.snapshot["serial"] > deltas[-1]["serial"]
+    assert node in [b["id"] for b in widget.snapshot["graph"]["boxes"]]
+
+
+def settle_soon(widget: Widget, deltas: int) -> None:
+    """Wait until so many deltas came, a second at most, and until what is due now is done."""
+    deadline = time.monotonic() + 1
+    while time.monotonic() < deadline and sum(m["type"] == "delta" for m in widget.said) < deltas:
+        time.sleep(0.02)
+    time.sleep(0.15)
+    settle(widget._loop)
+
+
+def test_searches_and_timelines_are_answered(make: Make) -> None:
+    """What is looked for comes back with its text; the timeline with its parts."""
+    _, widget = make(histories.weather()[0])
+    widget.hear(type="find", text="read")
+    assert widget.said[-1]["type"] == "found" and [n["label"] for n in widget.said[-1]["nodes"]] == [
+        "read · weather.csv"
+    ]
+    widget.hear(type="times")
+    assert widget.said[-1]["type"] == "times" and widget.said[-1]["rows"][0]["label"] == "read"

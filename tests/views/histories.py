@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
@@ -242,4 +243,60 @@ def form() -> History:
     h, found = weather(resumed=False)
     h.ask("settings", "How should the report be made?", found, kind="form", schema=FORM_SCHEMA, generation=2,
           error="threshold: must be above 1 for z-score", initial=raw({"title": "Seattle", "threshold": 0.5}))  # fmt: skip
+    return h
+
+
+def thousand() -> History:
+    """A thousand steps of different names in layers of ten: nothing folds."""
+    h = History("wide")
+    h.started()
+    rng = random.Random(1)
+    ids: list[str] = []
+    for i in range(1_000):
+        above = (i // 10 - 1) * 10
+        parents = sorted({ids[above + rng.randrange(10)] for _ in range(1 + (rng.random() < 0.35))}) if i >= 10 else []
+        if i > 40 and rng.random() < 0.05:
+            parents.append(ids[rng.randrange(above - 10)])
+        ids.append(h.step(f"step_{i}", parents, args={"n": i}))
+    return h
+
+
+def ten_thousand() -> History:
+    """Five thousand pages fetched, each of which comes before each of the five thousand that are parsed."""
+    h = History("big")
+    h.started()
+    plan = h.step("plan")
+    fetched = [h.step("fetch", [plan], args={"url": f"https://example.org/{i}"}, took_s=0.001) for i in range(5_000)]
+    first = h.start("parse", fetched, args={"n": 0})
+    for i in range(1, 5_000):
+        node = h.start("parse", [f"={first}"], args={"n": i})
+        if i < 4_000:
+            h.done(node, 0.001)
+    return h
+
+
+def timed() -> History:
+    """One run with every way of spending time, in round seconds."""
+    h = History("timed")
+    h.started()
+    read = h.step("read", took_s=2.0)
+    slow = h.start("slow", [read], after_s=1.0)  # the body thought for a second
+    quick = h.start("quick", [read], queued_s=0.5)
+    h.done(quick, 1.0)
+    h.add(ev.NodeCompleted(duration_s=4.0), slow, after_s=3.0)
+    flaky = h.start("flaky", [slow, quick])
+    h.add(
+        ev.NodeRetrying(attempt=1, error=error("builtins:OSError", "busy"), delay_s=2.0, duration_s=1.0),
+        flaky,
+        after_s=1.0,
+    )
+    h.add(ev.NodeStarted(name="flaky", kind="step", attempt=2, parents=[slow, quick]), flaky, after_s=2.0)
+    h.done(flaky, 1.0, attempts=2)
+    drop = h.ask("drop", "Drop them?", [flaky])
+    h.answer(drop, True, after_s=10.0)
+    h.paused(after_s=0.0)
+    h.started(resumed=True, after_s=60.0)
+    pooled = h.start("pooled", [drop])
+    h.add(ev.NodeCompleted(duration_s=1.0), pooled, after_s=3.0)  # two seconds until a thread was free
+    h.ended(after_s=0.0)
     return h

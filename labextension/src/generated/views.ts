@@ -18,6 +18,7 @@ export interface BoxShot {
   attempts: number;
   durationS: number | null;
   fromJournal: boolean;
+  failed: number;
 }
 
 export interface ButtonShot {
@@ -31,6 +32,18 @@ export interface CountShot {
   done: number;
   failed: number;
   fromJournal: number;
+}
+
+export interface DeltaShot {
+  base: number;
+  serial: number;
+  top: Record<string, unknown>;
+  graph?: Record<string, unknown>;
+  gone?: string[];
+  new?: NewShot[];
+  boxes?: ([number, Record<string, unknown>])[];
+  cut?: ([number, number])[];
+  edges?: ([number, number, string])[];
 }
 
 export interface DetailShot {
@@ -54,7 +67,6 @@ export interface EdgeShot {
   a: number;
   b: number;
   path: string;
-  on: boolean;
 }
 
 export interface FailureShot {
@@ -64,6 +76,13 @@ export interface FailureShot {
   notes: string[];
   hint: string;
   node: string;
+}
+
+export interface FoundShot {
+  text: string;
+  boxes: string[];
+  nodes: MemberShot[];
+  leftOut: number;
 }
 
 export interface GraphShot {
@@ -87,6 +106,17 @@ export interface MemberShot {
   note: string;
 }
 
+export interface NewShot {
+  at: number;
+  box: BoxShot;
+}
+
+export interface PartShot {
+  kind: string;
+  words: string;
+  seconds: number;
+}
+
 export interface QuestionShot {
   node: string;
   prompt: string;
@@ -101,6 +131,14 @@ export interface QuestionShot {
   error: string;
   deadline: number | null;
   defaultWords: string;
+}
+
+export interface RowShot {
+  id: string;
+  label: string;
+  status: string;
+  critical: boolean;
+  spans: ([string, number, number])[];
 }
 
 export interface Shown {
@@ -134,4 +172,14 @@ export interface Snapshot {
   result: string;
   logLines: number;
   buttons: ButtonShot[];
+  serial: number;
+}
+
+export interface TimesShot {
+  start: number;
+  totalS: number;
+  critical: string;
+  parts: PartShot[];
+  rows: RowShot[];
+  leftOut: number;
 }

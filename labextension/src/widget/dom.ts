@@ -5,7 +5,11 @@ const SVG = 'http://www.w3.org/2000/svg';
 type Child = Node | string | null | undefined | false;
 type Props = Record<string, unknown>;
 
-function fill<E extends Element>(el: E, props: Props, children: Child[]): E {
+function fill<E extends Element>(el: E, props: Props | Child, children: Child[]): E {
+  if (!props || typeof props === 'string' || props instanceof Node) {
+    children.unshift(props);
+    props = {};
+  }
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) {
       continue;
@@ -20,13 +24,22 @@ function fill<E extends Element>(el: E, props: Props, children: Child[]): E {
   return el;
 }
 
-/** An HTML element. Functions among the props are listeners, the rest attributes. */
+/**
+ * An HTML element: `h('div.row', ...)` is a div of class `wf-row`. Functions among the props are listeners, the rest
+ * attributes; they may be left out.
+ */
 export function h<K extends keyof HTMLElementTagNameMap>(
-  tag: K,
-  props: Props = {},
+  tag: K | `${K}.${string}`,
+  props?: Props | Child,
   ...children: Child[]
 ): HTMLElementTagNameMap[K] {
-  return fill(document.createElement(tag), props, children);
+  const [name, ...classes] = tag.split('.');
+  const el = document.createElement(name as K);
+  if (name === 'button') {
+    el.setAttribute('type', name); // not submit
+  }
+  el.classList.add(...classes.map(c => `wf-${c}`));
+  return fill(el, props, children);
 }
 
 /** An SVG element. */

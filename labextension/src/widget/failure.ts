@@ -4,16 +4,14 @@ import { h } from './dom';
 
 export function failureElement(failure: FailureShot): HTMLElement {
   const lines = failure.lines.flatMap(line => [
-    h('em', {}, line.place),
+    h('em', line.place),
     `\n${String(line.line).padStart(6)}  ${line.text}\n`
   ]);
-  return h(
-    'div',
-    { class: 'wf-failure' },
-    h('div', { class: 'wf-error' }, h('b', {}, failure.type), failure.message),
-    lines.length ? h('pre', { class: 'wf-lines' }, ...lines) : null,
-    ...failure.notes.map(note => h('div', { class: 'wf-dim' }, note)),
-    failure.hint ? h('div', { class: 'wf-dim' }, failure.hint) : null
+  return h('div.failure',
+    h('div.error', h('b', failure.type), failure.message),
+    lines.length ? h('pre.lines', ...lines) : null,
+    ...failure.notes.map(note => h('div.dim', note)),
+    failure.hint ? h('div.dim', failure.hint) : null
   );
 }
 

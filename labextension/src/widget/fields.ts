@@ -13,24 +13,24 @@ export class FieldRow {
   constructor(readonly field: Field) {
     serial += 1;
     const id = `wf-f${serial}`;
-    this.#problem = h('div', { class: 'wf-problem', id: `${id}p` });
+    this.#problem = h('div.problem', { id: `${id}p` });
     const [control, value] = makeControl(field, id);
     this.#control = control;
     this.#value = value;
     control.setAttribute('aria-describedby', `${id}p`);
-    const help = field.help ? h('div', { class: 'wf-help' }, field.help) : null;
+    const help = field.help ? h('div.help', field.help) : null;
     if (field.kind === 'boolean') {
-      this.el = h('div', { class: 'wf-field' }, h('span'), h('div', {}, h('label', { class: 'wf-check' }, control, field.label), help, this.#problem));
+      this.el = h('div.field', h('span'), h('div', h('label.check', control, field.label), help, this.#problem));
     } else {
       const group = control.tagName === 'DIV';
       const name = h(group ? 'span' : 'label', { class: 'wf-label', for: group ? null : id, id: `${id}l` }, field.label);
       if (!field.required) {
-        name.append(h('small', {}, ' optional'));
+        name.append(h('small', ' optional'));
       }
       if (group) {
         control.setAttribute('aria-labelledby', `${id}l`);
       }
-      this.el = h('div', { class: 'wf-field' }, name, h('div', {}, control, help, this.#problem));
+      this.el = h('div.field', name, h('div', control, help, this.#problem));
     }
   }
 
@@ -72,8 +72,8 @@ function makeControl(field: Field, id: string): Control {
         box.checked = chosen.has(JSON.stringify(option));
         return box;
       });
-      const labels = boxes.map((box, i) => h('label', { class: 'wf-check' }, box, String(field.options[i])));
-      return [h('div', { class: 'wf-options', role: 'group' }, ...labels), () => field.options.filter((_, i) => boxes[i]!.checked)];
+      const labels = boxes.map((box, i) => h('label.check', box, String(field.options[i])));
+      return [h('div.options', { role: 'group' }, ...labels), () => field.options.filter((_, i) => boxes[i]!.checked)];
     }
     case 'lines':
     case 'json': {
@@ -99,8 +99,8 @@ function radios(field: Field, id: string, at: number): Control {
     radio.checked = i === at;
     return radio;
   });
-  const labels = inputs.map((input, i) => h('label', { class: 'wf-check' }, input, String(field.options[i])));
-  return [h('div', { class: 'wf-options', role: 'radiogroup' }, ...labels), () => inputs.find(r => r.checked)?.value ?? ''];
+  const labels = inputs.map((input, i) => h('label.check', input, String(field.options[i])));
+  return [h('div.options', { role: 'radiogroup' }, ...labels), () => inputs.find(r => r.checked)?.value ?? ''];
 }
 
 function select(field: Field, id: string, at: number): Control {

@@ -6,25 +6,40 @@ import type { State, Tab } from './state';
 const TABS: [Tab, string][] = [
   ['graph', 'Graph'],
   ['table', 'Table'],
+  ['time', 'Timeline'],
   ['log', 'Log']
 ];
 
 export class Footer {
   readonly el: HTMLElement;
   #tabs: HTMLButtonElement[];
-  #facts = h('span', { class: 'wf-num' });
+  #facts = h('span.num');
 
-  constructor(choose: (tab: Tab) => void) {
+  #field = h('input', { type: 'search', class: 'wf-find', placeholder: 'Find', 'aria-label': 'find steps' });
+  #due: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(choose: (tab: Tab) => void, seek: (text: string) => void) {
+    this.#field.addEventListener('input', () => {
+      clearTimeout(this.#due);
+      this.#due = setTimeout(() => seek(this.#field.value.trim()), 150);
+    });
+    this.#field.addEventListener('keydown', e => e.stopPropagation()); // a notebook has keys of its own
     this.#tabs = TABS.map(([tab, label]) =>
-      h('button', { type: 'button', class: 'wf-tab', 'data-tab': tab, click: () => choose(tab) }, label)
+      h('button.tab', { 'data-tab': tab, click: () => choose(tab) }, label)
     );
-    this.el = h('div', { class: 'wf-foot' }, h('span', { role: 'group', 'aria-label': 'view' }, ...this.#tabs), h('span', { class: 'wf-space' }), this.#facts);
+    this.el = h('div.foot', h('span', { role: 'group', 'aria-label': 'view' }, ...this.#tabs), this.#field, h('span.space'), this.#facts);
   }
 
   update(state: State): void {
     for (const tab of this.#tabs) {
       attr(tab, 'aria-pressed', String(tab.dataset['tab'] === state.tab));
-      tab.disabled = state.gone && tab.dataset['tab'] === 'log' && state.log === null;
+      const asked = tab.dataset['tab'] === 'log' ? state.log : tab.dataset['tab'] === 'time' ? state.times : state;
+      tab.disabled = state.gone && asked === null;
+    }
+    this.#field.disabled = state.gone;
+    this.#field.hidden = state.snap.nodes < 2;
+    if (this.#field.value.trim() !== state.sought && this.#field !== document.activeElement) {
+      this.#field.value = state.sought;
     }
   }
 

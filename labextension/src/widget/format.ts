@@ -55,4 +55,5 @@ export function exact(epoch: number): string {
   return new Date(epoch * 1000).toLocaleString();
 }
 
-export const count = (n: number, one: string): string => `${n.toLocaleString('en')} ${one}${n === 1 ? '' : 's'}`;
+export const number = (n: number): string => n.toLocaleString('en');
+export const count = (n: number, one: string): string => `${number(n)} ${one}${n === 1 ? '' : 's'}`;

@@ -1,5 +1,5 @@
 /** The graph: boxes and lines at the places that Python gave. Status changes touch attributes, never places. */
-import type { BoxShot } from '../generated/views';
+import type { BoxShot, EdgeShot } from '../generated/views';
 import { attr, h, s, text } from './dom';
 import { ticking } from './format';
 import { setShape, shapePath } from './shapes';
@@ -15,16 +15,26 @@ interface Drawn {
   label: SVGTextElement;
   note: SVGTextElement;
   bar: SVGRectElement;
+  lost: SVGRectElement;
+  fresh: boolean;
+}
+
+interface Line {
+  path: SVGPathElement;
+  edge: EdgeShot | null;
+  on: boolean | null;
 }
 
 export class GraphView {
   readonly el: HTMLElement;
   #lines = s('g');
   #boxes = s('g');
-  #svg = s('svg', { role: 'img' }, this.#lines, this.#boxes);
+  #svg = s('svg', { role: 'group' }, this.#lines, this.#boxes);
   #drawn = new Map<string, Drawn>();
-  #paths: SVGPathElement[] = [];
-  #hash = '';
+  #paths = new Map<string, Line>();
+  #edges: EdgeShot[] | null = null;
+  #opened: string | null = null;
+  #found: unknown = null;
   #aim = '';
   #size: [number, number] = [0, 0];
   #held = false;
@@ -32,7 +42,7 @@ export class GraphView {
   #observer: ResizeObserver;
 
   constructor(private open: (node: string | null) => void) {
-    this.el = h('div', { class: 'wf-graph', keydown: (e: KeyboardEvent) => this.#key(e) }, this.#svg);
+    this.el = h('div.graph', { keydown: (e: KeyboardEvent) => this.#key(e) }, this.#svg);
     for (const kind of ['wheel', 'pointerdown', 'touchstart']) {
       this.el.addEventListener(kind, () => (this.#held = true), { passive: true }); // the person scrolls: leave it to them
     }
@@ -47,27 +57,24 @@ export class GraphView {
   update(state: State): void {
     this.#state = state;
     const { graph } = state.snap;
-    const structure = graph.hash !== this.#hash;
+    const structure = graph.edges !== this.#edges || graph.boxes.length !== this.#drawn.size;
     if (structure) {
-      this.#hash = graph.hash;
+      this.#edges = graph.edges;
       this.#size = [graph.width, graph.height];
       attr(this.#svg, 'viewBox', `0 0 ${graph.width} ${graph.height}`);
       this.#place(graph.boxes);
-      while (this.#paths.length > graph.edges.length) {
-        this.#paths.pop()!.remove();
-      }
-      while (this.#paths.length < graph.edges.length) {
-        this.#paths.push(this.#lines.appendChild(s('path')));
-      }
       this.#resize();
     }
-    graph.edges.forEach((edge, i) => {
-      attr(this.#paths[i]!, 'd', edge.path);
-      attr(this.#paths[i]!, 'class', edge.on ? 'wf-edge wf-on' : 'wf-edge');
-    });
+    this.#draw(graph.boxes, graph.edges, structure);
     for (const box of graph.boxes) {
-      this.#paint(this.#drawn.get(box.id)!, box, state.open === box.id);
+      this.#paint(this.#drawn.get(box.id)!, box);
     }
+    for (const id of new Set([this.#opened, state.open])) {
+      const g = id === null ? null : this.#drawn.get(id)?.g;
+      g && attr(g, 'aria-expanded', String(id === state.open));
+    }
+    this.#opened = state.open;
+    this.#mark(state);
     attr(this.#svg, 'aria-label', summary(state));
     this.el.hidden = graph.boxes.length === 0;
     this.#follow(structure);
@@ -75,8 +82,12 @@ export class GraphView {
 
   /** Times that pass. */
   tick(now: number): void {
-    for (const { box, note } of this.#drawn.values()) {
-      text(note, box ? noteNow(box, now) : '');
+    for (const drawn of this.#drawn.values()) {
+      const { box, note } = drawn;
+      if (box && (drawn.fresh || box.since !== null || box.until !== null)) {
+        drawn.fresh = false;
+        text(note, noteNow(box, now));
+      }
     }
   }
 
@@ -92,11 +103,22 @@ export class GraphView {
         this.#drawn.delete(id);
       }
     }
+    const anchor = this.#anchor();
+    const was = anchor?.box;
     for (const box of boxes) {
       let drawn = this.#drawn.get(box.id);
       if (!drawn) {
         drawn = this.#make(box);
         this.#drawn.set(box.id, drawn);
+      }
+      if (box.id === anchor?.box!.id) {
+        // The person looks at this one: it stays where it is on the screen, whatever grows around it.
+        this.el.classList.add('wf-still');
+        this.el.scrollBy((box.x - was!.x) * this.#scale(), (box.y - was!.y) * this.#scale());
+        requestAnimationFrame(() => this.el.classList.remove('wf-still'));
+      }
+      if (drawn.box && drawn.box.x === box.x && drawn.box.y === box.y && drawn.box.w === box.w) {
+        continue;
       }
       drawn.g.style.transform = `translate(${box.x}px,${box.y}px)`;
       for (const rect of drawn.g.querySelectorAll('.wf-rect')) {
@@ -110,40 +132,114 @@ export class GraphView {
     }
   }
 
+  /** Where a person scrolled by themselves: the box they are at, else the first in sight. */
+  #anchor(): Drawn | null {
+    if (!this.#held || !this.#state) {
+      return null;
+    }
+    const at = document.activeElement?.getAttribute('data-id') ?? this.#opened;
+    const own = at ? this.#drawn.get(at) : undefined;
+    if (own?.box) {
+      return own;
+    }
+    const [left, top, scale] = [this.el.scrollLeft, this.el.scrollTop, this.#scale()];
+    return [...this.#drawn.values()].find(({ box }) => box && box.x * scale >= left && box.y * scale >= top) ?? null;
+  }
+
+  #scale(): number {
+    return Number(this.#svg.getAttribute('width')) / this.#size[0] || 1;
+  }
+
+  /** Lines are known by what they join, so that one that stays glides with its boxes. */
+  #draw(boxes: BoxShot[], edges: EdgeShot[], structure: boolean): void {
+    const kept = new Set<string>();
+    for (const edge of edges) {
+      const to = boxes[edge.b]!;
+      const key = `${boxes[edge.a]!.id} ${to.id}`;
+      let line = this.#paths.get(key);
+      if (!line) {
+        line = { path: this.#lines.appendChild(s('path')), edge: null, on: null };
+        this.#paths.set(key, line);
+      }
+      kept.add(key);
+      if (line.edge?.path !== edge.path) {
+        attr(line.path, 'd', edge.path);
+      }
+      const on = to.status !== 'pending';
+      if (line.on !== on) {
+        attr(line.path, 'class', on ? 'wf-edge wf-on' : 'wf-edge');
+      }
+      line.edge = edge;
+      line.on = on;
+    }
+    if (structure) {
+      for (const [key, { path }] of this.#paths) {
+        if (!kept.has(key)) {
+          path.remove();
+          this.#paths.delete(key);
+        }
+      }
+    }
+  }
+
+  /** What a search found stands out; the first of it comes into sight. */
+  #mark(state: State): void {
+    if (state.found === this.#found) {
+      return;
+    }
+    this.#found = state.found;
+    const hits = new Set(state.found?.boxes);
+    this.el.classList.toggle('wf-finding', state.found !== null);
+    for (const [id, { g }] of this.#drawn) {
+      g.classList.toggle('wf-hit', hits.has(id));
+    }
+    const first = state.found?.boxes[0];
+    if (first !== undefined) {
+      this.#held = true;
+      const box = this.#drawn.get(first)?.box;
+      box && this.#show(box);
+    }
+  }
+
   #make(box: BoxShot): Drawn {
     const shape = shapePath(box.status);
     const label = s('text', { x: 31, y: 19 });
     const note = s('text', { x: 31, y: 34, class: 'wf-note' });
     const bar = s('rect', { class: 'wf-share', x: 1, y: box.h - 3, height: 2 });
+    const lost = s('rect', { class: 'wf-share wf-lost', y: box.h - 3, height: 2 });
     const g = s(
       'g',
-      { class: 'wf-node', tabindex: '-1', role: 'button', 'data-id': box.id, click: () => this.open(box.id) },
+      { class: 'wf-node', tabindex: '-1', role: 'button', 'data-id': box.id, 'aria-expanded': 'false', click: () => this.open(box.id) },
       s('title'),
       box.count > 1 ? s('rect', { class: 'wf-rect wf-behind', x: 4, y: 4, rx: 5 }) : null,
       s('rect', { class: 'wf-rect', rx: 5 }),
       s('g', { transform: `translate(10 ${box.h / 2 - 7})` }, shape),
       label,
       note,
-      bar
+      bar,
+      lost
     );
     this.#boxes.append(g);
-    return { g, box: null, shape, label, note, bar };
+    return { g, box: null, shape, label, note, bar, lost, fresh: true };
   }
 
-  #paint(drawn: Drawn, box: BoxShot, open: boolean): void {
-    const changed = drawn.box !== box;
-    drawn.box = box;
-    attr(drawn.g, 'aria-expanded', String(open));
-    if (!changed) {
+  #paint(drawn: Drawn, box: BoxShot): void {
+    if (drawn.box === box) {
       return;
     }
+    drawn.box = box;
+    drawn.fresh = true;
     attr(drawn.g, 'data-status', box.status);
     attr(drawn.g, 'data-kind', box.kind);
+    attr(drawn.g, 'data-failed', box.failed ? '' : null);
     attr(drawn.g, 'aria-label', `${box.title}: ${box.status}, ${box.note}`);
     setShape(drawn.shape, box.status);
     text(drawn.g.firstElementChild!, box.title);
     text(drawn.label, box.label);
-    attr(drawn.bar, 'width', String(box.progress === null ? 0 : Math.max(0, (box.w - 2) * box.progress)));
+    const wide = (box.w - 2) * (box.progress ?? 0);
+    attr(drawn.bar, 'width', String(Math.max(0, wide)));
+    attr(drawn.lost, 'x', String(1 + wide));
+    attr(drawn.lost, 'width', String(box.failed ? Math.max(3, ((box.w - 2) * box.failed) / box.count) : 0));
   }
 
   #resize(): void {
@@ -171,11 +267,15 @@ export class GraphView {
       return;
     }
     this.#aim = target.id;
-    const scale = Number(this.#svg.getAttribute('width')) / this.#size[0] || 1;
+    this.#show(target);
+  }
+
+  #show(box: BoxShot): void {
+    const scale = this.#scale();
     const aim = (start: number, size: number, from: number, seen: number, share: number): number =>
       start * scale < from + 16 || (start + size) * scale > from + seen - 16 ? (start + size / 2) * scale - seen * share : from;
-    const { scrollLeft, scrollTop, clientHeight } = this.el;
-    this.el.scrollTo(aim(target.x, target.w, scrollLeft, room, 0.75), aim(target.y, target.h, scrollTop, clientHeight, 0.5));
+    const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.el;
+    this.el.scrollTo(aim(box.x, box.w, scrollLeft, clientWidth, 0.75), aim(box.y, box.h, scrollTop, clientHeight, 0.5));
   }
 
   #key(e: KeyboardEvent): void {
@@ -197,9 +297,12 @@ export class GraphView {
       e.stopPropagation(); // a notebook would move to the next cell
       const to = this.#drawn.get(graph.boxes[next]!.id)!.g;
       this.#held = true;
-      attr(e.target as Element, 'tabindex', '-1');
-      attr(to, 'tabindex', '0');
-      to.focus();
+      for (const { g } of this.#drawn.values()) {
+        g.tabIndex = -1;
+      }
+      to.tabIndex = 0;
+      to.focus({ preventScroll: true });
+      this.#show(graph.boxes[next]!);
     }
   }
 }
@@ -226,6 +329,10 @@ export function step(key: string, at: number, graph: { boxes: BoxShot[]; edges: 
       return column(1);
     case 'ArrowUp':
       return column(-1);
+    case 'Home':
+      return 0;
+    case 'End':
+      return graph.boxes.length - 1;
     default:
       return null;
   }

@@ -1,29 +1,32 @@
 /** The one line on top: name, status in words, progress, elapsed, and what can be done; below it the thin bar. */
 import { attr, h, text } from './dom';
-import { count, ticking, duration } from './format';
+import { count, ticking, duration, number } from './format';
 import type { Action } from './model';
 import { setShape, shape, TONE } from './shapes';
 import { sentFor, type State } from './state';
 
 export class Header {
   readonly el: HTMLElement;
-  #name = h('b', { class: 'wf-name' });
+  #name = h('b.name');
   #icon = shape('pending');
   #words = h('span');
-  #state = h('span', { class: 'wf-state' }, this.#icon, this.#words);
-  #steps = h('span', { class: 'wf-num' });
-  #elapsed = h('span', { class: 'wf-num' });
-  #buttons = h('span', { class: 'wf-buttons' });
+  #state = h('span.state', this.#icon, this.#words);
+  #steps = h('span.num');
+  #failed = h('button.link.failed', { title: 'show them', click: () => this.seek('failed') });
+  #elapsed = h('span.num');
+  #buttons = h('span.buttons');
   #bar = h('i');
-  #track = h('div', { class: 'wf-bar', role: 'progressbar', 'aria-label': 'steps done', 'aria-valuemin': '0' }, this.#bar);
-  #said = h('div', { class: 'wf-said', role: 'alert', hidden: true });
+  #track = h('div.bar', { role: 'progressbar', 'aria-label': 'steps done', 'aria-valuemin': '0' }, this.#bar);
+  #said = h('div.said', { role: 'alert', hidden: true });
   #shown = '';
 
-  constructor(private act: (action: Action) => void) {
+  constructor(
+    private act: (action: Action) => void,
+    private seek: (text: string) => void
+  ) {
     this.el = h(
       'div',
-      {},
-      h('div', { class: 'wf-top' }, this.#name, this.#state, h('span', { class: 'wf-space' }), this.#steps, this.#elapsed, this.#buttons),
+      h('div.top', this.#name, this.#state, h('span.space'), this.#failed, this.#steps, this.#elapsed, this.#buttons),
       this.#track,
       this.#said
     );
@@ -37,8 +40,11 @@ export class Header {
     setShape(this.#icon.firstElementChild as SVGPathElement, TONE[snap.tone] ?? 'pending');
     attr(this.#state, 'data-tone', snap.tone);
     const { done, total } = snap.counts;
-    text(this.#steps, `${done.toLocaleString('en')} of ${count(total, 'step')}`);
+    text(this.#steps, `${number(done)} of ${count(total, 'step')}`);
     attr(this.#steps, 'title', snap.counts.fromJournal ? `${snap.counts.fromJournal} from the journal` : '');
+    const { failed } = snap.counts;
+    this.#failed.hidden = !failed || total < 2;
+    text(this.#failed, `${number(failed)} failed`);
     this.#bar.style.width = `${total ? (100 * done) / total : 0}%`;
     attr(this.#track, 'data-tone', snap.tone);
     attr(this.#track, 'aria-valuenow', String(done));
@@ -64,7 +70,7 @@ export class Header {
         ...list.map(b =>
           h(
             'button',
-            { type: 'button', class: b.primary ? 'wf-button' : 'wf-button wf-quiet', 'data-action': b.action, click: () => this.act(b.action as Action) },
+            { class: b.primary ? 'wf-button' : 'wf-button wf-quiet', 'data-action': b.action, click: () => this.act(b.action as Action) },
             b.label
           )
         )

@@ -1,5 +1,6 @@
 /** The way to Python and back: messages, and noticing that the kernel is gone. */
 import type { Snapshot } from '../generated/views';
+import { merge } from './delta';
 import { requestId, type Action, type FromPython, type Model } from './model';
 
 const PATIENCE_MS = 3000;
@@ -12,6 +13,8 @@ export interface Listener {
 
 export class Link {
   #pings = 0;
+  #snap: Snapshot | null = null;
+  #lost = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -22,6 +25,7 @@ export class Link {
     model.on('msg:custom', this.#onMessage);
     // Fires when the kernel restarted or died; whether it did is asked, not guessed.
     model.on('comm_live_update', this.#ping);
+    this.#onSnapshot();
     model.send({ type: 'hello' });
   }
 
@@ -48,10 +52,20 @@ export class Link {
     this.model.send({ type: 'detail', node });
   }
 
+  find(text: string): void {
+    this.model.send({ type: 'find', text });
+  }
+
+  times(): void {
+    this.model.send({ type: 'times' });
+  }
+
   #onSnapshot = (): void => {
     const snap = this.model.get('snapshot');
     if ('graph' in snap) {
-      this.listener.snapshot(snap as Snapshot);
+      this.#lost = false;
+      this.#snap = snap as Snapshot;
+      this.listener.snapshot(this.#snap);
     }
   };
 
@@ -60,6 +74,16 @@ export class Link {
       if (message.n === this.#pings) {
         clearTimeout(this.#timer);
         this.listener.gone(false);
+      }
+      return;
+    }
+    if (message.type === 'delta') {
+      if (message.base === this.#snap?.serial) {
+        this.#snap = merge(this.#snap, message);
+        this.listener.snapshot(this.#snap);
+      } else if (!this.#lost) {
+        this.#lost = true; // one was missed: ask for the whole, once
+        this.model.send({ type: 'hello' });
       }
       return;
     }

@@ -1,9 +1,10 @@
 /** Everything that the steps printed, in one place. */
 import { h } from './dom';
+import { number } from './format';
 import type { State } from './state';
 
 export class LogView {
-  readonly el = h('pre', { class: 'wf-text wf-code wf-log wf-wide', tabindex: '0', role: 'region', 'aria-label': 'log of the run', hidden: true });
+  readonly el = h('pre.text.code.log.wide', { tabindex: '0', role: 'region', 'aria-label': 'log of the run', hidden: true });
   #shown: unknown = null;
 
   update(state: State): void {
@@ -14,7 +15,7 @@ export class LogView {
     this.#shown = state.log;
     const end = this.el.scrollTop + this.el.clientHeight >= this.el.scrollHeight - 20;
     const { log, logLeftOut } = state.log!;
-    const lines = logLeftOut ? [`… ${logLeftOut.toLocaleString('en')} lines before`, ...log] : log;
+    const lines = logLeftOut ? [`… ${number(logLeftOut)} lines before`, ...log] : log;
     this.el.textContent = lines.length ? lines.join('\n') : 'Nothing was printed.';
     if (end) {
       this.el.scrollTop = this.el.scrollHeight; // stays at the end unless the person read further up

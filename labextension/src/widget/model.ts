@@ -1,5 +1,5 @@
 /** The host's side of a widget, as anywidget hands it over, and the messages that pass. */
-import type { DetailShot, Snapshot } from '../generated/views';
+import type { DeltaShot, DetailShot, FoundShot, Snapshot, TimesShot } from '../generated/views';
 
 export interface Model {
   get(name: 'snapshot'): Snapshot | Record<string, never>;
@@ -16,13 +16,18 @@ export type ToPython =
   | { type: 'ping'; n: number }
   | { type: 'answer'; prompt: string; generation: number; value: unknown; request: string }
   | { type: Action; request: string }
-  | { type: 'detail'; node: string };
+  | { type: 'detail'; node: string }
+  | { type: 'find'; text: string }
+  | { type: 'times' };
 
 /** Python to browser, beside the snapshot. */
 export type FromPython =
   | { type: 'pong'; n: number }
   | { type: 'ack'; request: string; ok: boolean; text: string }
-  | ({ type: 'detail' } & DetailShot);
+  | ({ type: 'delta' } & DeltaShot)
+  | ({ type: 'detail' } & DetailShot)
+  | ({ type: 'found' } & FoundShot)
+  | ({ type: 'times' } & TimesShot);
 
 let counter = 0;
 

@@ -9,29 +9,27 @@ import { questionTarget, sentFor, type State } from './state';
 
 export class QuestionView {
   readonly el: HTMLElement;
-  #problem = h('div', { class: 'wf-problem', role: 'alert' });
-  #deadline = h('span', { class: 'wf-dim' });
+  #problem = h('div.problem', { role: 'alert' });
+  #deadline = h('span.dim');
   #controls: HTMLFieldSetElement;
-  #status = h('span', { class: 'wf-dim', 'aria-live': 'polite' });
+  #status = h('span.dim', { 'aria-live': 'polite' });
 
   constructor(
     readonly question: QuestionShot,
     private send: (value: unknown) => void
   ) {
-    this.#controls = h('fieldset', { class: 'wf-controls' });
-    const hint = h('span', { class: 'wf-dim wf-hint' }, 'or in a cell: ', h('code', {}, question.hint));
-    const row = h('div', { class: 'wf-row' }, this.#status, h('span', { class: 'wf-space' }), this.#deadline, hint);
-    this.el = h(
-      'form',
-      { class: 'wf-ask', 'data-kind': question.kind, 'data-prompt': question.prompt, submit: (e: Event) => e.preventDefault() },
-      h('div', { class: 'wf-message' }, question.message),
+    this.#controls = h('fieldset.controls');
+    const hint = h('span.dim.hint', 'or in a cell: ', h('code', question.hint));
+    const row = h('div.row', this.#status, h('span.space'), this.#deadline, hint);
+    this.el = h('form.ask', { 'data-kind': question.kind, 'data-prompt': question.prompt, submit: (e: Event) => e.preventDefault() },
+      h('div.message', question.message),
       ...question.shown.map(shownElement),
       this.#problem,
       this.#controls
     );
     text(this.#problem, question.error);
     const buttons = this.#build();
-    this.#controls.append(h('div', { class: 'wf-row wf-answer' }, ...buttons, row));
+    this.#controls.append(h('div.row.answer', ...buttons, row));
   }
 
   update(state: State): void {
@@ -58,7 +56,7 @@ export class QuestionView {
   }
 
   #button(label: string, primary: boolean, value?: () => unknown, answer = ''): HTMLButtonElement {
-    return h('button', { type: value ? 'button' : 'submit', class: primary ? 'wf-button wf-primary' : 'wf-button', 'data-answer': answer || null,
+    return h('button', { type: value ? null : 'submit', class: primary ? 'wf-button wf-primary' : 'wf-button', 'data-answer': answer || null,
       click: value && (() => this.#answer(value())) }, label); // prettier-ignore
   }
 
@@ -83,7 +81,7 @@ export class QuestionView {
       case 'form':
         return this.#buildForm();
       case 'editor': {
-        const area = h('textarea', { class: 'wf-editor', 'aria-label': this.question.message, spellcheck: 'false', rows: 8 });
+        const area = h('textarea.editor', { 'aria-label': this.question.message, spellcheck: 'false', rows: 8 });
         area.value = typeof initial === 'string' ? initial : '';
         area.addEventListener('keydown', e => {
           if (e.key === 'Enter' && (e.ctrlKey || e.metaKey)) {
@@ -112,8 +110,8 @@ export class QuestionView {
     }
     const name = `wf-${this.question.node}-${this.question.generation}-${Math.random()}`;
     const inputs = options.map((value, i) => h('input', { type: 'radio', name, value: i, 'data-answer': value }));
-    const labels = inputs.map((input, i) => h('label', { class: 'wf-check' }, input, options[i]!));
-    this.#controls.append(h('div', { class: 'wf-list', role: 'radiogroup', 'aria-label': this.question.message }, ...labels));
+    const labels = inputs.map((input, i) => h('label.check', input, options[i]!));
+    this.#controls.append(h('div.list', { role: 'radiogroup', 'aria-label': this.question.message }, ...labels));
     this.#onSubmit(() => {
       const at = inputs.findIndex(input => input.checked);
       text(this.#problem, at < 0 ? 'choose one' : '');
@@ -124,7 +122,7 @@ export class QuestionView {
 
   #buildForm(): HTMLButtonElement[] {
     const rows = fields(this.question.schema, this.question.initial).map(field => new FieldRow(field));
-    this.#controls.append(h('div', { class: 'wf-fields' }, ...rows.map(row => row.el)));
+    this.#controls.append(h('div.fields', ...rows.map(row => row.el)));
     const refused = refusals(this.question.error, rows.map(row => row.field.name)); // prettier-ignore
     text(this.#problem, refused.rest);
     rows.forEach(row => row.say(refused.fields[row.field.name] ?? ''));

@@ -1,7 +1,7 @@
 /** What the screen knows: the newest snapshot from Python, and what only this view knows. A pure reducer. */
-import type { DetailShot, Snapshot } from '../generated/views';
+import type { DetailShot, FoundShot, Snapshot, TimesShot } from '../generated/views';
 
-export type Tab = 'graph' | 'table' | 'log';
+export type Tab = 'graph' | 'table' | 'time' | 'log';
 
 /** A request on its way or answered. `target` is the question's node and generation, or the button's action. */
 export interface Sent {
@@ -19,6 +19,10 @@ export interface State {
   open: string | null;
   detail: DetailShot | null;
   log: DetailShot | null;
+  times: TimesShot | null;
+  /** What is looked for; empty when nothing is. */
+  sought: string;
+  found: FoundShot | null;
   sent: Record<string, Sent>;
   gone: boolean;
 }
@@ -28,6 +32,9 @@ export type Event =
   | { type: 'sent'; request: string; target: string }
   | { type: 'ack'; request: string; ok: boolean; text: string }
   | { type: 'detail'; detail: DetailShot }
+  | { type: 'times'; times: TimesShot }
+  | { type: 'seek'; text: string }
+  | { type: 'found'; found: FoundShot }
   | { type: 'open'; node: string | null }
   | { type: 'tab'; tab: Tab }
   | { type: 'gone'; gone: boolean };
@@ -40,6 +47,9 @@ export function initial(snap: Snapshot, at: number): State {
     open: null,
     detail: null,
     log: null,
+    times: null,
+    sought: '',
+    found: null,
     sent: {},
     gone: false
   };
@@ -68,6 +78,12 @@ export function reduce(state: State, event: Event): State {
         return { ...state, log: event.detail };
       }
       return event.detail.node === state.open ? { ...state, detail: event.detail } : state;
+    case 'times':
+      return { ...state, times: event.times };
+    case 'seek':
+      return { ...state, sought: event.text, found: event.text ? state.found : null };
+    case 'found':
+      return event.found.text === state.sought ? { ...state, found: event.found } : state; // else it was overtaken
     case 'open':
       return event.node === state.open ? state : { ...state, open: event.node, detail: null };
     case 'tab':

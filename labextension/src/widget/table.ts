@@ -12,22 +12,27 @@ interface Row {
   label: HTMLElement;
   cells: HTMLElement[];
   box: BoxShot | null;
+  fresh: boolean;
 }
 
 export class TableView {
   readonly el: HTMLElement;
   #body = h('tbody');
-  #caption = h('caption', { class: 'wf-sr' });
+  #caption = h('caption.sr');
   #rows = new Map<string, Row>();
+  #eye = false;
 
   constructor(private open: (node: string) => void) {
     const head = ['Step', 'Status', 'Time', 'Tries'].map(name => h('th', { scope: 'col' }, name));
-    this.el = h('div', { class: 'wf-scroll' }, h('table', { class: 'wf-table' }, this.#caption, h('thead', {}, h('tr', {}, ...head)), this.#body));
+    this.el = h('div.scroll', h('table.table', this.#caption, h('thead', h('tr', ...head)), this.#body));
   }
 
   update(state: State): void {
     const { boxes } = state.snap.graph;
-    this.el.classList.toggle('wf-sr', state.tab !== 'table');
+    const eye = state.tab === 'table' && state.found === null;
+    this.el.classList.toggle('wf-sr', !eye);
+    const turned = eye !== this.#eye;
+    this.#eye = eye;
     text(this.#caption, `Steps of ${state.snap.workflow}`);
     const ids = new Set(boxes.map(b => b.id));
     for (const [id, row] of this.#rows) {
@@ -42,7 +47,7 @@ export class TableView {
         this.#body.insertBefore(row.el, this.#body.children[i] ?? null);
       }
       if (row.box !== box) {
-        row.box = box;
+        row.fresh = true;
         attr(row.el, 'data-status', box.status);
         setShape(row.icon.firstElementChild as SVGPathElement, box.status);
         text(row.label, box.title);
@@ -51,14 +56,19 @@ export class TableView {
         text(row.cells[2]!, box.attempts > 1 && box.kind !== 'prompt' ? String(box.attempts) : '');
       }
       // Hidden from the eye it stays a table, but out of the way of the Tab key: the graph has its own.
-      attr(row.label, 'tabindex', state.tab === 'table' ? null : '-1');
+      if (turned || row.box === null) {
+        attr(row.label, 'tabindex', eye ? null : '-1');
+      }
+      row.box = box;
     });
   }
 
   tick(now: number): void {
-    for (const { box, cells } of this.#rows.values()) {
-      if (box && box.count === 1) {
-        const live = box.since !== null || box.until !== null;
+    for (const row of this.#rows.values()) {
+      const { box, cells } = row;
+      const live = box && (box.since !== null || box.until !== null);
+      if (box?.count === 1 && (live || row.fresh)) {
+        row.fresh = false;
         text(cells[1]!, live ? noteNow(box, now) : box.durationS === null ? '' : duration(box.durationS));
       }
     }
@@ -66,10 +76,10 @@ export class TableView {
 
   #make(id: string): Row {
     const icon = shape('pending');
-    const label = h('button', { type: 'button', class: 'wf-link', click: () => this.open(id) });
-    const cells = [h('td'), h('td', { class: 'wf-num' }), h('td', { class: 'wf-num' })];
-    const el = h('tr', {}, h('td', {}, icon, label), ...cells);
-    const row: Row = { el, icon, label, cells, box: null };
+    const label = h('button.link', { click: () => this.open(id) });
+    const cells = [h('td'), h('td.num'), h('td.num')];
+    const el = h('tr', h('td', icon, label), ...cells);
+    const row: Row = { el, icon, label, cells, box: null, fresh: true };
     this.#rows.set(id, row);
     return row;
   }

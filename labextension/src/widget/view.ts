@@ -2,8 +2,10 @@
 import type { QuestionShot, Snapshot } from '../generated/views';
 import { DetailView } from './detail';
 import { h, text } from './dom';
+import { count } from './format';
 import { FailureView } from './failure';
 import { Footer } from './footer';
+import { FoundView } from './found';
 import { GraphView } from './graph';
 import { Header } from './header';
 import { Link } from './link';
@@ -12,6 +14,7 @@ import type { Action, FromPython, Model } from './model';
 import { Questions } from './question';
 import { initial, questionTarget, reduce, type Event, type State } from './state';
 import { TableView } from './table';
+import { TimelineView } from './timeline';
 import css from './style.css';
 
 const GONE = 'The kernel that ran this is gone. Finished steps are kept: run the cell again, or %loom resume, to go on.';
@@ -22,35 +25,40 @@ const clock = (): number => Date.now() / 1000;
 export class RunView {
   #state: State | null = null;
   #hide = h('style');
-  #root = h('div', { class: 'wf-live' });
-  #announce = h('div', { class: 'wf-sr', role: 'status', 'aria-live': 'polite' });
-  #notice = h('div', { class: 'wf-notice', hidden: true });
-  #report = h('div', { class: 'wf-report wf-dim', hidden: true });
-  #result = h('div', { class: 'wf-report', hidden: true });
+  #root = h('div.live');
+  #announce = h('div.sr', { role: 'status', 'aria-live': 'polite' });
+  #notice = h('div.notice', { hidden: true });
+  #report = h('div.report.dim', { hidden: true });
+  #result = h('div.report', { hidden: true });
   #resultText = h('code');
-  #gone = h('div', { class: 'wf-notice', role: 'alert', hidden: true }, GONE);
-  #header = new Header(action => this.#act(action));
+  #gone = h('div.notice', { role: 'alert', hidden: true }, GONE);
+  #header = new Header(action => this.#act(action), sought => this.#seek(sought));
   #graph = new GraphView(node => this.#open(node));
   #table = new TableView(node => this.#open(node));
   #log = new LogView();
+  #time = new TimelineView(node => this.#open(node));
+  #found = new FoundView(node => this.#open(node));
   #detail = new DetailView(node => this.#open(node));
   #failure = new FailureView();
   #questions = new Questions((question, value) => this.#answer(question, value));
-  #footer = new Footer(tab => this.#dispatch({ type: 'tab', tab }));
+  #footer = new Footer(
+    tab => this.#dispatch({ type: 'tab', tab }),
+    sought => this.#seek(sought)
+  );
   #link: Link;
   #beat: ReturnType<typeof setInterval>;
-  #asked = { detail: '', log: -1 };
+  #asked = { detail: '', log: -1, times: -1, sought: '' };
   #refresh: ReturnType<typeof setTimeout> | undefined;
 
   constructor(model: Model, el: HTMLElement) {
-    this.#result.append(h('span', { class: 'wf-dim' }, 'result '), this.#resultText);
+    this.#result.append(h('span.dim', 'result '), this.#resultText);
     this.#root.append(
-      h('style', {}, css),
+      h('style', css),
       this.#hide,
       this.#header.el,
       this.#gone,
-      h('div', { class: 'wf-body' },
-        this.#graph.el, this.#table.el, this.#log.el, this.#report, this.#detail.el,
+      h('div.body',
+        this.#graph.el, this.#table.el, this.#time.el, this.#log.el, this.#found.el, this.#report, this.#detail.el,
         this.#failure.el, this.#notice, this.#result, this.#questions.el, this.#footer.el, this.#announce
       )
     ); // prettier-ignore
@@ -60,10 +68,6 @@ export class RunView {
       message: message => this.#message(message),
       gone: gone => this.#dispatch({ type: 'gone', gone })
     });
-    const snap = model.get('snapshot');
-    if ('graph' in snap) {
-      this.#snapshot(snap as Snapshot);
-    }
     this.#beat = setInterval(() => this.#tick(), 1000);
   }
 
@@ -91,6 +95,10 @@ export class RunView {
       this.#dispatch(message);
     } else if (message.type === 'detail') {
       this.#dispatch({ type: 'detail', detail: message });
+    } else if (message.type === 'found') {
+      this.#dispatch({ type: 'found', found: message });
+    } else if (message.type === 'times') {
+      this.#dispatch({ type: 'times', times: message });
     }
   }
 
@@ -113,6 +121,11 @@ export class RunView {
     this.#dispatch({ type: 'sent', request, target: questionTarget(question.node, question.generation) });
   }
 
+  #seek(sought: string): void {
+    this.#asked.sought = '';
+    this.#dispatch({ type: 'seek', text: sought });
+  }
+
   #open(node: string | null): void {
     const was = this.#state?.open ?? null;
     this.#asked.detail = '';
@@ -132,6 +145,8 @@ export class RunView {
     this.#graph.update(state);
     this.#graph.el.classList.toggle('wf-off', state.tab !== 'graph');
     this.#table.update(state);
+    this.#time.update(state);
+    this.#found.update(state);
     this.#detail.update(state);
     this.#failure.update(snap.failure);
     this.#questions.update(state);
@@ -162,6 +177,20 @@ export class RunView {
         this.#link.detail('');
       }, this.#asked.log < 0);
     }
+    const { revision } = state.snap;
+    if (state.tab === 'time' && this.#asked.times !== revision) {
+      this.#later(() => {
+        this.#asked.times = this.#state!.snap.revision;
+        this.#link.times();
+      }, this.#asked.times < 0);
+    }
+    const sought = state.sought && `${state.sought} ${revision}`;
+    if (sought && this.#asked.sought !== sought) {
+      this.#later(() => {
+        this.#asked.sought = `${this.#state!.sought} ${this.#state!.snap.revision}`;
+        this.#link.find(this.#state!.sought);
+      }, this.#asked.sought === '');
+    }
     if (state.open !== null) {
       const box = state.snap.graph.boxes.find(b => b.id === state.open);
       const key = JSON.stringify([state.open, box?.status, box?.note, box && state.snap.logLines]);
@@ -189,7 +218,7 @@ export class RunView {
     }
   }
 
-  /** Screen readers hear of what needs a person and of the end, and of nothing else. */
+  /** Screen readers hear of what needs a person, of failures and of the end, and of nothing else. */
   #speak(before: State | null, state: State): void {
     const { snap } = state;
     const opened = snap.questions.filter(q => !before?.snap.questions.some(b => b.node === q.node && b.generation === q.generation));
@@ -197,6 +226,8 @@ export class RunView {
       text(this.#announce, `${snap.workflow} asks: ${opened.map(q => q.message).join('; ')}`);
     } else if (before && snap.atRest && !before.snap.atRest) {
       text(this.#announce, `${snap.workflow} ${snap.words}`);
+    } else if (before && snap.counts.failed > before.snap.counts.failed) {
+      text(this.#announce, `${snap.workflow}: ${count(snap.counts.failed, 'step')} failed`);
     }
   }
 
