@@ -37,7 +37,7 @@ beforeEach(() => {
 afterEach(() => void vi.useRealTimers());
 
 it('says hello, and asks whether the kernel lives when its connection changed', () => {
-  expect(model.sent).toEqual([{ type: 'hello' }]);
+  expect(model.sent).toEqual([{ type: 'hello', deltas: true }]);
   model.fire('comm_live_update');
   expect(model.sent[1]).toEqual({ type: 'ping', n: 1 });
   vi.advanceTimersByTime(2900);

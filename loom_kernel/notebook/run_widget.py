@@ -117,6 +117,7 @@ class RunWidget(anywidget.AnyWidget):
         self._over = False
         self._shots = LiveShots(run.view)
         self._whole = True  # what is sent next
+        self._deltas = False  # whether all who said hello take deltas
         self._requests: dict[str, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unlisten: dict[int, Callable[[], None]] = {}
@@ -168,10 +169,10 @@ class RunWidget(anywidget.AnyWidget):
             self._publisher.changed()
 
     def _publish(self) -> None:
-        """Send what has changed; the whole where nobody has said hello yet, or somebody just did."""
+        """Send what has changed; the whole where somebody just said hello, or nobody has said that deltas are taken."""
         if self._over:
             return
-        if self.greeted and not self._whole and (delta := self._shots.delta(self._clock())) is not None:
+        if self._deltas and not self._whole and (delta := self._shots.delta(self._clock())) is not None:
             self._say({"type": "delta", **delta})
             return
         self._whole = False
@@ -202,6 +203,7 @@ class RunWidget(anywidget.AnyWidget):
     def _handle(self, content: dict[str, Any]) -> None:
         match content.get("type"):
             case "hello":
+                self._deltas = bool(content.get("deltas")) and (self._deltas or not self.greeted)
                 self.greeted = self._whole = True
                 self._publisher.changed()
             case "ping":

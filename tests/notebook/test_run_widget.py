@@ -317,7 +317,7 @@ def test_a_decision_is_answered_by_its_question(make: Make) -> None:
 def test_after_hello_only_what_changes_is_sent(make: Make) -> None:
     """Who says hello gets the whole; then differences, each building on the last; another hello brings the whole again."""
     run, widget = make(histories.running())
-    widget.hear(type="hello")
+    widget.hear(type="hello", deltas=True)
     settle_soon(widget, 0)
     first = widget.snapshot
     node = run.history.start("more", run.view.order[-1:])
@@ -330,7 +330,7 @@ def test_after_hello_only_what_changes_is_sent(make: Make) -> None:
     assert widget.snapshot is first, "the whole was not sent again"
     assert [m["base"] for m in deltas] == [first["serial"] + i for i in range(len(deltas))] and len(deltas) >= 1
     assert any(new["box"]["id"] == node for m in deltas for new in m.get("new", []))
-    widget.hear(type="hello")
+    widget.hear(type="hello", deltas=True)
     settle_soon(widget, 0)
     assert widget.snapshot["serial"] > deltas[-1]["serial"]
     assert node in [b["id"] for b in widget.snapshot["graph"]["boxes"]]

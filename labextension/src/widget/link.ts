@@ -26,7 +26,7 @@ export class Link {
     // Fires when the kernel restarted or died; whether it did is asked, not guessed.
     model.on('comm_live_update', this.#ping);
     this.#onSnapshot();
-    model.send({ type: 'hello' });
+    model.send({ type: 'hello', deltas: true });
   }
 
   dispose(): void {
@@ -83,7 +83,7 @@ export class Link {
         this.listener.snapshot(this.#snap);
       } else if (!this.#lost) {
         this.#lost = true; // one was missed: ask for the whole, once
-        this.model.send({ type: 'hello' });
+        this.model.send({ type: 'hello', deltas: true });
       }
       return;
     }

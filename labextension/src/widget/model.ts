@@ -12,7 +12,7 @@ export type Action = 'stop' | 'cancel' | 'resume' | 'accept';
 
 /** Browser to Python. Custom messages only: trait writes from here can get stuck in a busy kernel. */
 export type ToPython =
-  | { type: 'hello' }
+  | { type: 'hello'; deltas: true }
   | { type: 'ping'; n: number }
   | { type: 'answer'; prompt: string; generation: number; value: unknown; request: string }
   | { type: Action; request: string }
