@@ -21,6 +21,12 @@ recorded, and not called any more."""
 
 FATES: tuple[Fate, ...] = ("reused", "rerun", "depends", "runs", "gone")
 
+CALL = 44
+"""Characters of a call in the plan."""
+
+FATES_KEPT = 1_000
+"""Calls whose fate is kept with the question, to be drawn in the graph."""
+
 SHOWN = 40
 """Calls that a person is shown one by one."""
 
@@ -109,11 +115,13 @@ class EditPlan:
     def detail(self) -> dict[str, Any]:
         """What is kept with the question."""
         columns, rows = self.rows()
+        few = len(self.nodes) - len(self.of("reused")) <= FATES_KEPT
         return {
             "counts": self.counts,
             "columns": columns,
             "rows": rows,
             "total": len(self.nodes),
+            "fates": {node.node_id: node.fate for node in self.nodes if node.fate != "reused"} if few else None,
             "problem": self.problem,
             "diff": self.diff,
         }
@@ -181,12 +189,12 @@ def brief(node: PlannedNode) -> str:
         return node.name
     inside = ", ".join(f"{name}={_short(value)}" for name, value in node.called.items())
     text = f"{node.name}({inside})"
-    return text if len(text) <= 60 else f"{text[:58]}…)"
+    return text if len(text) <= CALL else f"{text[: CALL - 2]}…)"
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 24 else f"{text[:23]}…"
+    return text if len(text) <= 20 else f"{text[:19]}…"
 
 
 def assemble(
@@ -279,5 +287,5 @@ def judge(record: Record, code: str, *, kept: bool, after: str) -> tuple[Fate, s
     if not kept:
         return "rerun", "its result was not kept"
     if after:
-        return "depends", f"after {after}; reused if its arguments stay the same"
+        return "depends", f"after {after}, if its arguments change"
     return "reused", ""

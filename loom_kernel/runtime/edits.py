@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from loom_kernel.runtime.core import Runtime
     from loom_kernel.runtime.run import Run
 
+WAITS = "nothing has run yet: answer the question, or go on with --accept"
+
 FINISHED = ("completed", "skipped")
 
 
@@ -66,7 +68,7 @@ async def go_on(
     if asks:
         await _ask(runtime, summary, found, take)
         await run._load()
-        run.how = f"{found.sentence}; nothing has run: `{_hint(run.id)}` goes on so"
+        run.how = WAITS
         return run
     await runtime._resume(summary, definition, take=take, secrets=secrets, edits=edits)
     await run._load()
@@ -93,7 +95,7 @@ def question(run_id: str, found: EditPlan) -> events.RunPaused:
     """The pause that asks whether to go on so."""
     hint = _hint(run_id)
     detail = {"what": "edited", "hint": hint, **found.detail()}
-    said = f"With the code as it is now: {found.sentence}. `{hint}` goes on so, `%loom resume {run_id}` with what is recorded."
+    said = f"With the code as it is now: {found.sentence}. Nothing has run yet."
     return events.RunPaused(reason="needs_decision", message=said, detail=detail)
 
 
@@ -146,7 +148,7 @@ async def _in_a_fork(
         await _pause(runtime, acquired, found)
         run = runtime.run_object(new_id)
         await run._load()
-        run.how = f"{found.sentence}; nothing has run: `{_hint(run.id)}` goes on so, in a fork"
+        run.how = f"{WAITS}; the finished run stays as it is, this is its fork"
         return run
     execution = await runtime.engine.start(definition, values, created, run_id=new_id, family=family, edits=edits)
     run = runtime.executes(execution)

@@ -304,6 +304,7 @@ class RunView:
             node = self.nodes.get(node_id)
             if node is not None:
                 node.status, node.from_journal, node.progress = "pending", False, None
+                node.attempts, node.error = 0, None  # what runs again is no further try
 
     def _node_started(self, e: ev.NodeStarted, node_id: str, at: float) -> None:
         node = self._node(node_id, e.name, e.kind)

@@ -221,6 +221,9 @@ def box_status(box: Box, view: RunView) -> str:
 def box_shot(box: Box, label: str, place: Place, view: RunView) -> BoxShot:
     """A box as it is now."""
     node, status = box.nodes[0], box_status(box, view)
+    fate = fate_of(box, view) if view.detail else ""
+    if fate in ("runs again", "runs"):
+        status = "pending"
     since = until = None
     share: float | None = None
     if not box.stack:
@@ -242,7 +245,7 @@ def box_shot(box: Box, label: str, place: Place, view: RunView) -> BoxShot:
         y=place.y,
         w=place.w,
         h=place.h,
-        note=fit(note(box, status), note_room(place.w)),
+        note=fit(fate or note(box, status), note_room(place.w)),
         since=since,
         until=until,
         count=len(box.nodes),
@@ -274,6 +277,18 @@ def _question(prompt: PromptView) -> QuestionShot:
         deadline=prompt.deadline,
         default_words=default,
     )
+
+
+_FATES = {"rerun": "runs again", "depends": "depends", "runs": "runs", "gone": "gone"}
+
+
+def fate_of(box: Box, view: RunView) -> str:
+    """What edited code would do with a box, while somebody is to decide about it."""
+    fates = view.detail.get("fates") if view.status == "paused" else None
+    if fates is None:
+        return ""
+    found = {_FATES.get(fates.get(node.node_id, ""), "reused") for node in box.nodes}
+    return found.pop() if len(found) == 1 else "partly " + next(word for word in _FATES.values() if word in found)
 
 
 DECISION = "decision"
@@ -425,6 +440,8 @@ def _result(view: RunView) -> str:
 
 def _buttons(view: RunView) -> list[ButtonShot]:
     status = view.shown_status
+    if decisions(view):  # its question has the other choices
+        return [ButtonShot(action="cancel", label="Cancel")]
     if not view.at_rest and status != "interrupted":
         stop = [] if view.asked else [ButtonShot(action="stop", label="Stop")]
         return stop + ([] if view.asked == "cancel" else [ButtonShot(action="cancel", label="Cancel")])

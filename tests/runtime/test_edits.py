@@ -82,7 +82,8 @@ def test_the_plan_is_asked_before_anything_runs(book: Book, effects: Effects) ->
         ["clean(rows=[3, 1, 2])", "runs again", "its code was edited"],
         ["show(rows=[1, 2, 3])", "runs", "it failed"],
     ]
-    assert "1 reused, 1 runs again, 1 runs for the first time" in run.how
+    assert "nothing has run yet" in run.how
+    assert "1 reused, 1 runs again, 1 runs for the first time" in run.view.message
     assert f"%loom resume {run.id} --edited --accept" in question["hint"]
     run.resume(accept=True)
     assert run.wait(10).result == "[3, 2, 1]"
@@ -135,7 +136,7 @@ def test_the_plan_of_a_run(book: Book, effects: Effects) -> None:
         "1 reused, 1 runs again, 1 depends on that",
         "load                   reused",
         "clean(rows=[3, 1, 2])  runs again            its code was edited",
-        "show(rows=[1, 2, 3])   depends on the above  after clean; reused if its arguments stay the same",
+        "show(rows=[1, 2, 3])   depends on the above  after clean, if its arguments change",
     ]
     assert plan.counts == {"reused": 1, "rerun": 1, "depends": 1, "runs": 0, "gone": 0}
     assert len(run.events()) == run.view.revision and effects() == ["load", "clean", "show"]

@@ -75,7 +75,7 @@ def _resume(session: Session, arguments: argparse.Namespace) -> Any:
         for key, text in pairs(arguments.command, arguments.secret).items()
     }
     if arguments.edited:
-        print(run.plan_edited(secrets=secrets or None))
+        print(run.plan_edited(secrets=secrets or None))  # stays under the cell when the question is answered
     resumed = run.resume(
         accept=arguments.accept,
         take=arguments.take,
