@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import hashlib
 
+from loom_kernel.journal import sql_times
+
 COLUMNS: dict[str, tuple[str, ...]] = {
     "runs": (
         "run_id", "workflow", "definition_version", "key", "tags", "notebook", "status", "reason", "inputs", "result", "error",
@@ -22,7 +24,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "duration_s", "waited_s", "error",
     ),
     "attempts": (
-        "run_id", "node_id", "attempt", "status", "started_at", "ended_at", "duration_s", "error", "worker",
+        "run_id", "node_id", "attempt", "status", "started_at", "ended_at", "duration_s", "error", "worker", "queued_s",
     ),
     "events": ("global_seq", "run_id", "seq", "key", "type", "node_id", "payload", "created_at"),
     "prompts": (
@@ -44,6 +46,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "duration_s", "ok", "error",
     ),
     "messages": ("run_id", "node_id", "session_id", "seq", "role", "text", "tool_calls", "created_at"),
+    **sql_times.COLUMNS,
 }  # fmt: skip
 """The documented views and their columns."""
 
@@ -200,7 +203,10 @@ select f.run_id, f.node_id, coalesce((f.payload->>'attempt')::integer, 1) as att
     case when f.next_type <> 'node.started' then coalesce(
         (f.next_payload->>'duration_s')::double, (f.next_at - f.created_at) / 1e6) end as duration_s,
     f.next_payload->>'$.error.message' as error,
-    coalesce(nullif(l.payload->>'label', ''), l.payload->>'kind', 'script') || ' (pid ' || (l.payload->>'pid') || ')' as worker
+    coalesce(nullif(l.payload->>'label', ''), l.payload->>'kind', 'script') || ' (pid ' || (l.payload->>'pid') || ')' as worker,
+    case when f.payload->>'attempt' is null then coalesce((f.payload->>'queued_s')::double, 0) else 0 end
+        + case when f.next_type <> 'node.started' and f.next_payload->>'duration_s' is not null
+            then greatest(0, (f.next_at - f.created_at) / 1e6 - (f.next_payload->>'duration_s')::double) else 0 end as queued_s
 from followed f asof left join leases l on f.run_id = l.run_id and f.seq >= l.seq
 left join forked k on k.run_id = f.run_id
 where f.type = 'node.started' and (k.seq is null or f.seq > k.seq)  -- a copy was tried in another run
@@ -345,6 +351,7 @@ STATEMENTS: tuple[str, ...] = (
     _UPLOADS,
     _MODEL_CALLS,
     _MESSAGES,
+    *sql_times.STATEMENTS,
 )
 """Makes the views, whatever was there before, and with nothing folded yet."""
 

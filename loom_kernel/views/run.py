@@ -205,7 +205,8 @@ class RunView:
         handler = _HANDLERS.get(entry.type)
         if handler is not None:
             handler(self, entry.event, entry.node_id or "", at)
-        self.last_at = at
+        if entry.type not in _BY_OTHERS:  # a worker that died had its last moment before
+            self.last_at = at
 
     def _node(self, node_id: str, name: str | None = None, kind: str | None = None) -> NodeView:
         node = self.nodes.get(node_id)
@@ -397,6 +398,8 @@ class RunView:
         if not self.at_rest and not self.asked:
             self.asked = "stop"
 
+
+_BY_OTHERS = ev.POSTS | {ev.LeaseTaken.type}
 
 _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.RunCreated.type: RunView._run_created,
