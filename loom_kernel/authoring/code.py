@@ -29,6 +29,11 @@ CONSTANT_CHARS = 100_000
 """A constant that is longer as JSON counts by its type only."""
 
 _MISSING = object()
+_OPAQUE = object()  # a value that counts by its type only, such as a table, is not kept alive by whoever reads it
+_KEPT = (
+    types.ModuleType, types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial, type,
+    list, tuple, dict, set, frozenset, str, int, float, bytes, type(None),
+)  # fmt: skip
 _SEES_LOCALS = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
 _DYNAMIC = frozenset({"getattr", "eval", "exec", "globals", "vars", "__import__"})
 _CHANGES = frozenset(
@@ -77,7 +82,10 @@ class Uses:
         """Whether every name that was followed still means what it meant."""
         for look, before, text in self.links:
             now = look()
-            if now is not before or (text and _constant(now) != text):
+            if before is _OPAQUE:
+                if type(now).__qualname__ != text:
+                    return False
+            elif now is not before or (text and _constant(now) != text):
                 return False
         return True
 
@@ -225,7 +233,10 @@ class _Walk:
             self.found.links.append((look, value, ""))
             self._part(path, type(value).__qualname__)  # what it collects there is no constant
             return
-        self.found.links.append((look, value, _constant(value) if isinstance(value, (list, dict, set)) else ""))
+        if isinstance(value, _KEPT) or type(value).__module__.startswith("loom_kernel."):
+            self.found.links.append((look, value, _constant(value) if isinstance(value, (list, dict, set)) else ""))
+        else:
+            self.found.links.append((look, _OPAQUE, type(value).__qualname__))
         if isinstance(value, types.ModuleType):
             self._part(path, f"module {value.__name__}")
             if _own_file(getattr(value, "__file__", None)):

@@ -602,13 +602,14 @@ class Execution:
             return
         index = self._reports.get(namespace, 0)
         self._reports[namespace] = index + 1
-        if index < self.history.reports.get(namespace, 0):
+        anew = bool(self.history.edits) and self._went_live  # done again, and so said again
+        if index < self.history.reports.get(namespace, 0) and not anew:
             return
         encoded = codec.encode(value, path="the reported value")
         self.recorder.ride(
             ev.OutputReported(namespace=namespace, index=index, value=Raw(encoded.json)),
             None,
-            f"report:{namespace}:{index}",
+            f"report:{namespace}:{index}{self.again if anew else ''}",
         )
 
     def _report_of_step(self, value: Raw, namespace: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import weakref
 from itertools import count
 from typing import Any
 
@@ -113,6 +114,18 @@ def test_a_list_that_is_only_filled_is_no_constant() -> None:
     before = cells.version()
     cells.space["f"](1)
     assert cells.version() == before
+
+
+def test_a_table_that_is_read_is_not_kept_alive() -> None:
+    """What counts by its type only may go when its name means another; one of another type is another code."""
+    cells = Cells()
+    cells.run("class Table:\n    pass\ntable = Table()\ndef f(x):\n    return table\n")
+    held = weakref.ref(cells.space["table"])
+    before = cells.version()
+    cells.run("table = Table()\n")
+    assert held() is None and cells.version() == before
+    cells.run("table = object()\n")
+    assert cells.version() != before
 
 
 def test_classes_of_the_notebook_are_followed() -> None:

@@ -270,6 +270,25 @@ def test_an_edited_step_of_a_child_runs_again_in_a_child_of_its_own() -> None:
     tell(main)
 
 
+def test_what_is_done_again_is_said_again() -> None:
+    """The lines that the body reports after what ran again are reported anew; those before it are not."""
+
+    async def main() -> None:
+        book = Notebook()
+        book.run(
+            "async def flow(ctx):\n    rows = await load(5)\n    ctx.report(f'{len(rows)} loaded')\n"
+            "    rows = await clean(rows)\n    ctx.report(f'{len(rows)} left')\n    return await report(1, 2)\n"
+        )
+        run_id = await book.stopped()
+        book.run(CLEAN.replace("r > 1", "r > 2"))
+        execution, _ = await book.go_on(run_id)
+        said = [bytes(e.value).decode().strip('"') for e in events_of(execution, ev.OutputReported)]
+        assert said == ["5 loaded", "3 left", "2 left"]
+        await book.world.close()
+
+    tell(main)
+
+
 def test_a_wide_run_is_planned_in_few_rows() -> None:
     """Two thousand reused calls are one row of the table, and what runs again stands beside it."""
 
