@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         UnknownRunError,
         UnknownWorkflowError,
         ValueNotStorableError,
+        WorkflowBudgetExceededError,
         WouldBlock,
     )
     from loom_kernel.policies import Budget, Retry
@@ -81,7 +82,7 @@ _HOMES = {
         "MutatedArgumentError", "NeedsAnswer", "OutputError", "ParallelFailure", "ResumeError", "RetryableError",
         "RunError", "RunFailed", "RunStopped", "SettingsError", "SqlError", "StepFailed", "StepTimeout",
         "StorageUnavailableError", "UnhashableArgumentError", "UnknownRunError", "UnknownWorkflowError",
-        "ValueNotStorableError", "WouldBlock",
+        "ValueNotStorableError", "WorkflowBudgetExceededError", "WouldBlock",
     ),
     "loom_kernel.policies": ("Budget", "Retry"),
     "loom_kernel.runtime.api": ("configure", "get_run", "resume", "run", "runs", "sql"),
@@ -130,6 +131,7 @@ __all__ = [
     "UnknownWorkflowError",
     "UnrecordedStepWarning",
     "ValueNotStorableError",
+    "WorkflowBudgetExceededError",
     "WorkflowDefinition",
     "WouldBlock",
     "__version__",

@@ -255,6 +255,23 @@ class ParallelFailure(LoomError):
         return f"{len(self.errors)} of {len(self.partial_results)} branches failed; the first with {type(first).__name__}: {first}"
 
 
+class WorkflowBudgetExceededError(LoomError):
+    """The run has spent what it may: it ends as blocked, whatever the body does about this, and can be resumed."""
+
+    def __init__(self, dimension: str, reading: float, ceiling: float, frontier: str = "") -> None:
+        super().__init__(dimension, reading, ceiling, frontier)
+        self.dimension, self.reading, self.ceiling, self.frontier = dimension, reading, ceiling, frontier
+
+    def __str__(self) -> str:
+        spent = (
+            f"${self.reading:.2f} of ${self.ceiling:.2f}" if self.dimension == "cost"
+            else f"{self.reading:,.0f} of {self.ceiling:,.0f} tokens" if self.dimension == "tokens"
+            else f"{self.reading:.1f} of {self.ceiling:.1f} seconds"
+        )  # fmt: skip
+        at = f" at {self.frontier!r}" if self.frontier else ""
+        return f"the budget is spent{at}: {spent}. Resume the run with a larger one to go on from here."
+
+
 class WorkflowExit(BaseException):
     """``ctx.exit`` on its way out of the body. Not an ``Exception``, so that ``except Exception`` lets it pass."""
 

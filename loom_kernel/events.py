@@ -71,6 +71,7 @@ class RunCreated(Event):
     environment: dict[str, str] = {}
     secret_inputs: list[str] = []
     for_worker: bool = False  # whoever started it leaves it to a worker
+    budget: dict[str, float] = {}  # what its start was given, beside the definition's own
     forked_at: str = ""  # with forked_from: the path of the node that it goes on from ("fetch", "child/fetch")
     fork_answers: dict[str, str] = {}  # with forked_from: hashes of the answers that were given otherwise, by path
 
@@ -84,6 +85,7 @@ class RunStarted(Event):
     definition_version: str = ""
     by: str = ""
     source: str = ""  # the body's text, where it is another one than the last execution's
+    budget: dict[str, float] = {}  # what its resume was given: it counts from here on
 
 
 class RunPaused(Event):
@@ -217,6 +219,8 @@ class NodeCompleted(Event):
     attempts: int = 1
     duration_s: float = 0.0
     answered_by: str = ""  # prompts only
+    tokens: int = 0  # of children only: what their runs used in all
+    cost_usd: float = 0.0
 
 
 class NodeFailed(Event):
@@ -228,6 +232,8 @@ class NodeFailed(Event):
     duration_s: float = 0.0
     retained: bool = False  # ctx.tool(failure_mode="return"): the failure is the replayable outcome
     outcome: Raw = NULL  # with retained: the error as the body received it, encoded
+    tokens: int = 0  # of children only
+    cost_usd: float = 0.0
 
 
 class NodeFailurePassed(Event):
@@ -259,6 +265,32 @@ class NodeProgressed(Event):
     type: ClassVar[str] = "node.progressed"
     done: float
     total: float | None = None
+
+
+class ModelCalled(Event):
+    """A model was asked within this node. Tokens of the input include the cached ones; ``started_at`` is seconds since
+    the epoch."""
+
+    type: ClassVar[str] = "model.called"
+    model: str = ""
+    attempt: int = 1
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+    started_at: float | None = None
+    duration_s: float = 0.0
+    ok: bool = True
+    error: str = ""
+
+
+class BudgetWarned(Event):
+    """A dimension of the budget reached its percentage; once a run and dimension."""
+
+    type: ClassVar[str] = "budget.warned"
+    dimension: str  # duration, tokens, cost
+    reading: float
+    ceiling: float
 
 
 class ValueRecorded(Event):
@@ -438,7 +470,7 @@ EVENTS: dict[str, type[Event]] = {
     for cls in (
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeLogged, NodeProgressed,
-        ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
+        ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,
         StorageCommitted,
     )

@@ -53,13 +53,16 @@ class Retry:
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What a run may spend before it is stopped softly; ``None`` leaves a dimension open.
+    """What a run and its children may spend before they are stopped softly.
+
+    Each field is resolved by itself: the start's own (``options(budget=)``, or ``resume(budget=)``), the definition's, the
+    project's setting. ``None`` falls through to the next, ``0`` switches the dimension off (Atomic's rule).
 
     Args:
         max_cost: US dollars.
-        max_tokens: input and output tokens together.
-        max_duration_s: seconds of running, pauses not counted.
-        warn_at_percent: percentage of a limit at which the view warns once.
+        max_tokens: input and output tokens together; what a provider had cached already does not count.
+        max_duration_s: seconds of running; rests do not count.
+        warn_at_percent: percentage of a limit at which the view warns once; 80 where nobody says, 0 never warns.
 
     Raises:
         ValueError: a number is out of its range.
@@ -68,14 +71,14 @@ class Budget:
     max_cost: float | None = None
     max_tokens: int | None = None
     max_duration_s: float | None = None
-    warn_at_percent: float = 80.0
+    warn_at_percent: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_cost", "max_tokens", "max_duration_s", "warn_at_percent"):
             value = getattr(self, name)
-            if value is None and name != "warn_at_percent":
+            if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= 0:
-                raise ValueError(f"Budget({name}={value!r}): a number above zero is needed")
-        if self.warn_at_percent > 100:
-            raise ValueError(f"Budget(warn_at_percent={self.warn_at_percent!r}): at most 100")
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+                raise ValueError(f"Budget({name}={value!r}): a number that is not negative is needed; 0 means no limit")
+            if name == "max_tokens" and not isinstance(value, int):
+                raise ValueError(f"Budget(max_tokens={value!r}): a whole number is needed")

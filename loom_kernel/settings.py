@@ -35,7 +35,7 @@ class _Known:
     name: str
     variable: str
     default: Any
-    kind: Literal["text", "path", "flag"]
+    kind: Literal["text", "path", "flag", "number"]
     help: str
 
 
@@ -48,6 +48,10 @@ KNOWN: dict[str, _Known] = {
         _Known("resume", "LOOM_RESUME", False, "flag", "let scripts and headless notebooks continue unfinished runs"),
         _Known("test", "LOOM_TEST", False, "flag", "a fresh journal, seeded ids, a virtual clock, a static display"),
         _Known("model", "LOOM_MODEL", None, "text", "the model that stages use"),
+        _Known("budget_cost", "LOOM_BUDGET_COST", None, "number", "US dollars that a run may spend"),
+        _Known("budget_tokens", "LOOM_BUDGET_TOKENS", None, "number", "tokens that a run may use"),
+        _Known("budget_seconds", "LOOM_BUDGET_SECONDS", None, "number", "seconds that a run may take"),
+        _Known("budget_warn", "LOOM_BUDGET_WARN", None, "number", "percentage of a limit at which a run is warned of"),
     )
 }
 
@@ -80,7 +84,7 @@ class Settings:
             if value is None:
                 self._configured.pop(name, None)
             else:
-                self._configured[name] = str(value) if KNOWN[name].kind != "flag" else bool(value)
+                self._configured[name] = str(value) if KNOWN[name].kind in ("text", "path") else value
         if "home" in values:
             self._home = None
 
@@ -88,7 +92,7 @@ class Settings:
         """A setting and its source.
 
         Raises:
-            SettingsError: no setting of that name, or a flag that is neither yes nor no.
+            SettingsError: no setting of that name, or a value of the wrong kind.
         """
         known = KNOWN.get(name) or _unknown(name, "find()")
         if argument is not None:
@@ -97,8 +101,8 @@ class Settings:
             return Setting(name, self._configured[name], "configure()")
         text = self._environ.get(known.variable, "").strip()
         if text:
-            value = _flag(text, known.variable) if known.kind == "flag" else text
-            return Setting(name, value, "environment", known.variable)
+            read = {"flag": _flag, "number": _number}.get(known.kind)
+            return Setting(name, text if read is None else read(text, known.variable), "environment", known.variable)
         if name in self._from_file:
             value = self._from_file[name]
             if known.kind == "path" and self._file is not None:
@@ -203,7 +207,9 @@ def _check(name: str, value: Any, where: str) -> None:
         return
     if known.kind == "flag" and not isinstance(value, bool):
         raise SettingsError(f"{where}: {name} is true or false, not {value!r}")
-    if known.kind != "flag" and not isinstance(value, (str, Path)):
+    if known.kind == "number" and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise SettingsError(f"{where}: {name} is a number, not {value!r}")
+    if known.kind in ("text", "path") and not isinstance(value, (str, Path)):
         wrong = StorageConfigError if name == "journal" else SettingsError
         raise wrong(f"{where}: {name} is a text, not {value!r}")
 
@@ -214,6 +220,13 @@ def _flag(text: str, where: str) -> bool:
     if text.lower() in ("0", "false", "no", "off"):
         return False
     raise SettingsError(f"{where}={text!r} is neither 1 nor 0")
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise SettingsError(f"{where}={text!r} is no number") from None
 
 
 def _unknown(name: str, where: str) -> _Known:

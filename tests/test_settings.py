@@ -145,5 +145,19 @@ def test_a_file_in_the_way_is_a_sentence(folder: Path) -> None:
 def test_all_settings_are_listed_with_their_sources(folder: Path) -> None:
     """What the doctor prints."""
     listed = Settings({"LOOM_MODEL": "m"}, folder).all()
-    assert [s.name for s in listed] == ["home", "journal", "answers", "resume", "test", "model"]
+    assert [s.name for s in listed] == [
+        "home", "journal", "answers", "resume", "test", "model", "budget_cost", "budget_tokens", "budget_seconds", "budget_warn",
+    ]  # fmt: skip
     assert {s.name: s.source for s in listed}["model"] == "environment"
+
+
+def test_a_number_is_read_and_checked(folder: Path) -> None:
+    """From the environment, from ``loom.toml`` and from code."""
+    assert Settings({"LOOM_BUDGET_COST": "0.5"}, folder).get("budget_cost") == 0.5
+    with pytest.raises(SettingsError, match="LOOM_BUDGET_COST='much' is no number"):
+        Settings({"LOOM_BUDGET_COST": "much"}, folder).get("budget_cost")
+    (folder / "loom.toml").write_text("budget_tokens = 1000\n")
+    settings = Settings({}, folder)
+    assert settings.get("budget_tokens") == 1000
+    with pytest.raises(SettingsError, match="budget_cost is a number, not 'x'"):
+        settings.configure(budget_cost="x")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from loom_kernel.authoring.step import StepCall, StepDefinition, StepHandle
     from loom_kernel.authoring.storage import StorageAccess
     from loom_kernel.authoring.workflow import WorkflowDefinition
+    from loom_kernel.policies import Budget
 
 T = TypeVar("T")
 
@@ -156,9 +157,17 @@ class Context(ABC):
 
     @abstractmethod
     def workflow(
-        self, child: WorkflowDefinition[Any, T], *, inputs: dict[str, Any] | None = None, stage_name: str | None = None
+        self,
+        child: WorkflowDefinition[Any, T],
+        *,
+        inputs: dict[str, Any] | None = None,
+        stage_name: str | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Run another workflow as part of this one and return its :class:`~loom_kernel.RunResult`.
+
+        A child counts in the budgets of those above it, and has its own beside them: ``budget``, else its definition's.
+        One whose own is spent comes back as an exit: status ``"blocked"``, ``exit_reason="budget"``.
 
         Raises:
             InputError: before anything runs.

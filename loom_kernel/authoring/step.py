@@ -57,6 +57,27 @@ class StepHandle:
         """Add a line to the step's log. Outside of a run it is printed."""
         print(line)
 
+    def usage(
+        self,
+        model: str = "",
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cached_tokens: int = 0,
+        cost_usd: float = 0.0,
+    ) -> None:
+        """Say what a model used that the step has asked: it counts in the run's budget and in the view ``model_calls``.
+
+        Args:
+            model: its name.
+            input_tokens: tokens sent, the cached ones included.
+            output_tokens: tokens received.
+            cached_tokens: of those sent, how many the provider had already.
+            cost_usd: US dollars.
+
+        Outside of a run nothing happens.
+        """
+
 
 def current_step() -> StepHandle:
     """The step whose body is running now.

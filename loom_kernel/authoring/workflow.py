@@ -268,6 +268,33 @@ class WorkflowDefinition(Generic[P, R]):
         result: R = checked
         return result
 
+    @cached_property
+    def output_names(self) -> frozenset[str] | None:
+        """The names of its declared outputs; None where the output is one value, or anything."""
+        try:
+            schema = self.output_schema()
+        except Exception:  # what has no schema has no names
+            return None
+        while "$ref" in schema:
+            schema = schema.get("$defs", {}).get(schema["$ref"].rsplit("/", 1)[-1], {})
+        properties = schema.get("properties")
+        return frozenset(properties) if schema.get("type") == "object" and properties else None
+
+    def check_partial(self, outputs: Mapping[str, Any]) -> None:
+        """Outputs given to ``ctx.exit``: some of the declared ones.
+
+        Raises:
+            OutputError: a name that is not declared.
+        """
+        declared = self.output_names
+        if declared is None:
+            return
+        wrong = [
+            f"{name}: not declared; there are {', '.join(sorted(declared))}" for name in outputs if name not in declared
+        ]
+        if wrong:
+            raise OutputError(self.name, wrong)
+
     def restore_output(self, value: Any) -> Any:
         """A recorded output as the annotation says; as it was stored where it no longer fits."""
         restored, wrong = self.output_type.check(value, "output", strict=False)

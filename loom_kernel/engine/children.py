@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
@@ -20,6 +21,7 @@ from loom_kernel.engine.waiting import done
 from loom_kernel.errors import ChildWorkflowError, JournalError, ResumeError, StaleLeaseError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append
+from loom_kernel.policies import Budget
 
 if TYPE_CHECKING:
     from loom_kernel.engine.execution import Execution
@@ -32,7 +34,11 @@ MAX_DEPTH = 4
 
 
 async def drive(
-    x: Execution, call: Call, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]
+    x: Execution,
+    call: Call,
+    definition: WorkflowDefinition[..., Any],
+    inputs: dict[str, Any],
+    budget: Budget | None = None,
 ) -> RunResult[Any]:
     """The coroutine behind ``ctx.workflow``."""
     x.gate()
@@ -48,6 +54,8 @@ async def drive(
         await x.held.hold(call)
     if x.gone:
         await x.decide_gone(call)
+    if x.ledger.limited:
+        await x.ledger.look(call.name)
     with x.at_work(call):
         if gives_up:
             x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
@@ -56,11 +64,18 @@ async def drive(
                 definition.name, "was not started", f"workflows nest at most {MAX_DEPTH} deep (maxDepth exceeded)"
             )
             return await _failed(x, call, error, None, 0.0)
-        return await _run(x, call, definition, inputs)
+        result = await _run(x, call, definition, inputs, budget)
+    if x.ledger.limited:
+        await x.ledger.look(call.name)
+    return result
 
 
 async def _run(
-    x: Execution, call: Call, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]
+    x: Execution,
+    call: Call,
+    definition: WorkflowDefinition[..., Any],
+    inputs: dict[str, Any],
+    budget: Budget | None,
 ) -> RunResult[Any]:
     run_id = await _run_id(x, call)
     started = ev.NodeStarted(
@@ -77,7 +92,7 @@ async def _run(
     call.status = "running"
     began = x.engine.clock.monotonic()
     opening = x.loop.create_task(
-        x.engine.open_child(x, call.node_id, run_id, definition, inputs), context=x.engine.context
+        x.engine.open_child(x, call.node_id, run_id, definition, inputs, budget), context=x.engine.context
     )
     child: Execution | RunResult[Any] | None = None
     try:
@@ -93,7 +108,7 @@ async def _run(
         await _end_child(x, opening, error)
         x.settled(call, "cancelled")
         ending = x.ending
-        if x.recording and not (ending is not None and ending.kind == "paused"):
+        if x.recording and not (ending is not None and ending.kind in ("paused", "blocked")):
             reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "")
             took = x.engine.clock.monotonic() - began
             x.recorder.ride(
@@ -123,6 +138,9 @@ async def _run(
             )
         )
         await x.loop.create_future()  # until the end cancels it
+    if result.status == "blocked" and result.reason == "budget":
+        # Its own budget is spent, not ours: that is an outcome like an exit, and we go on.
+        result = replace(result, exited=True, exit_reason="budget", reason=None, error=None)
     if not result.exited and result.status in ("failed", "killed", "cancelled", "blocked"):
         message = str(result.error) if result.error is not None else (result.reason or "")
         error = ChildWorkflowError(definition.name, result.status, message)
@@ -136,7 +154,8 @@ async def _run(
     }
     encoded = codec.encode(kept)
     await x.put_blobs(encoded)
-    completed = ev.NodeCompleted(result=Raw(encoded.json), duration_s=took)
+    tokens, cost = x.ledger.child(call.node_id)
+    completed = ev.NodeCompleted(result=Raw(encoded.json), duration_s=took, tokens=tokens, cost_usd=cost)
     await x.recorder.commit([Append(completed, call.node_id, f"{call.node_id}:done{x.again}")])
     x.settled(call, "completed")
     return result
@@ -192,7 +211,7 @@ async def _end_child(x: Execution, opening: asyncio.Task[Any], error: BaseExcept
     if ending is not None and ending.silent:
         await _uncancelled(x.loop.create_task(child.close(ending.reason or "closed"), context=x.engine.context))
         return
-    if ending is not None and ending.kind == "paused":
+    if ending is not None and ending.kind in ("paused", "blocked"):
         child.end(Ending(kind="paused", reason="stopped", message="stopped with the run that started it"))
     else:
         reason = (
@@ -218,7 +237,8 @@ async def _failed(
     x: Execution, call: Call, error: ChildWorkflowError, cause: BaseException | None, took: float
 ) -> RunResult[Any]:
     error.__cause__ = cause
-    failed = ev.NodeFailed(error=codec.encode_error(error), duration_s=took)
+    tokens, cost_usd = x.ledger.child(call.node_id)
+    failed = ev.NodeFailed(error=codec.encode_error(error), duration_s=took, tokens=tokens, cost_usd=cost_usd)
     await x.recorder.commit([Append(failed, call.node_id, f"{call.node_id}:failed:{x.lease.epoch}")])
     x.settled(call, "failed")
     x.raised(error, call.node_id)

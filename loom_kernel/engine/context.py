@@ -39,7 +39,7 @@ from loom_kernel.engine.steps import Plan
 from loom_kernel.errors import DefinitionError, LoomError
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append
-from loom_kernel.policies import Retry
+from loom_kernel.policies import Budget, Retry
 
 if TYPE_CHECKING:
     from loom_kernel.engine.execution import Execution
@@ -263,13 +263,19 @@ class RunContext(Context):
         self, items: list[Any], concurrency: int | None, fail_fast: bool, what: str, at: str
     ) -> Coroutine[Any, Any, list[Any]]:
         check(items, concurrency)
+        concurrency = concurrency or self._x.concurrency
         here = self._x.branch()
         # One frontier for all of them, also for those that begin when others have ended already.
         branches = [Branch(here) for _ in items]
         return Durable(Parallel(self._x, items, branches, concurrency, fail_fast).run(), what, at)
 
     def workflow(
-        self, child: WorkflowDefinition[Any, T], *, inputs: dict[str, Any] | None = None, stage_name: str | None = None
+        self,
+        child: WorkflowDefinition[Any, T],
+        *,
+        inputs: dict[str, Any] | None = None,
+        stage_name: str | None = None,
+        budget: Budget | None = None,
     ) -> Coroutine[Any, Any, RunResult[T]]:
         x = self._x
         x.gate()
@@ -284,7 +290,7 @@ class RunContext(Context):
         identity = identify_content(child.normalized_name, identify(child.name, values, aliases=x.aliases).text)
         made = x.called("workflow", stage_name or child.normalized_name, identity, at)
         made.preview = lambda: codec.preview(values)
-        return Durable(children.drive(x, made, child, values), f"workflow {child.name!r}", at)
+        return Durable(children.drive(x, made, child, values, budget), f"workflow {child.name!r}", at)
 
     def sleep(
         self, label: str, duration_or_datetime: float | timedelta | datetime, *, correlation_id: str | None = None

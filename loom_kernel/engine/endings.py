@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,10 +13,10 @@ from msgspec import Raw
 from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.codec import Blob
-from loom_kernel.errors import DefinitionError, ValueNotStorableError
+from loom_kernel.errors import DefinitionError, OutputError, ValueNotStorableError
 from loom_kernel.events import NULL
 
-EndingKind = Literal["completed", "failed", "exit", "cancelled", "paused", "lost", "closed"]
+EndingKind = Literal["completed", "failed", "exit", "returned", "blocked", "cancelled", "paused", "lost", "closed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +24,8 @@ class Ending:
     """One way to rest.
 
     Attributes:
-        kind: ``lost`` and ``closed`` write nothing: the run is not ours any more, or we stop owning it.
+        kind: ``returned`` is a body whose output ``status`` says that it is not done; ``blocked`` is a spent budget; ``lost`` and ``closed`` write nothing: the run is not ours any more, or we
+            stop owning it.
         value, result: the output, and as it is kept.
         error: what ended a failed run; for ``lost`` what the waiter gets.
         status: of an exit.
@@ -71,8 +74,44 @@ def cancelled(request: ev.CancelRequested) -> Ending:
     return Ending(kind="cancelled", reason=request.reason or (f"by {request.by}" if request.by else None))
 
 
+RETURNED = {
+    "failed": ("failed", False),
+    "blocked": ("blocked", False),
+    "needs_human": ("blocked", True),
+    "incomplete": ("blocked", True),
+    "active": ("blocked", True),
+    "auth_blocked": ("blocked", True),
+}
+"""What the reserved output ``status`` says of a run, and whether it can be resumed; anything else has completed."""
+
+
+def returned(value: Any, result: Raw, declared: Collection[str] | None) -> Ending:
+    """The end of a body that returned. A declared output ``status`` may say that it did not come to its end.
+
+    Source: Atomic's reserved output. A ``status`` that is not declared is a value like any other.
+    """
+    if declared is None or "status" not in declared:
+        return Ending(kind="completed", value=value, result=result)
+
+    def output(name: str) -> Any:
+        return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+    said = output("status")
+    word = re.sub(r"[^a-z0-9]+", "_", said.lower()).strip("_") if isinstance(said, str) else ""
+    status, resumable = RETURNED.get(word, ("completed", False))
+    if status == "completed":
+        return Ending(kind="completed", value=value, result=result)
+    texts = (output(name) for name in ("summary", "remaining_work", "result"))
+    reason = next((str(text) for text in texts if text), word)
+    return Ending(kind="returned", status=status, value=value, result=result, reason=reason, resumable=resumable)
+
+
 def exit_ending(
-    status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool
+    status: str,
+    reason: str | None,
+    outputs: dict[str, Any] | None,
+    resumable: bool,
+    check: Callable[[Mapping[str, Any]], None],
 ) -> tuple[Ending, tuple[Blob, ...]]:
     """The end that ``ctx.exit`` chose, its outputs as they are now; and their large parts.
 
@@ -89,6 +128,7 @@ def exit_ending(
             raise DefinitionError(f"ctx.exit(reason={reason!r}): the reason is a text")
         if outputs is None:
             return Ending(kind="exit", status=status, reason=reason, resumable=resumable), ()
+        check(outputs)
         encoded = codec.encode(outputs, path="outputs", allow_nan=False)
         ending = Ending(
             kind="exit",
@@ -99,5 +139,5 @@ def exit_ending(
             result=Raw(encoded.json),
         )
         return ending, encoded.blobs
-    except (DefinitionError, ValueNotStorableError) as error:
+    except (DefinitionError, OutputError, ValueNotStorableError) as error:
         return Ending(kind="failed", error=error, record=codec.encode_error(error)), ()

@@ -19,7 +19,7 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
-from loom_kernel.engine import forking, output
+from loom_kernel.engine import budgets, forking, output
 from loom_kernel.engine.claiming import MAX_CRASHES, Refused, crashes, version_of
 from loom_kernel.engine.edited import edited_child
 from loom_kernel.engine.entries import Listener
@@ -42,6 +42,7 @@ from loom_kernel.errors import (
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import Ids, RunId
 from loom_kernel.journal.abc import Append, Holder, LeaseAcquired, LeaseHeld, RunJournal, RunSummary, Subscription
+from loom_kernel.policies import Budget
 
 log = logging.getLogger("loom_kernel.engine")
 
@@ -74,9 +75,12 @@ class Engine:
         clock: Clock,
         ids: Ids,
         capabilities: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self.journal, self.holder, self.clock, self.ids = journal, holder, clock, ids
         self.capabilities = dict(capabilities or {})
+        self.budget = budget
+        """The project's, where neither a start nor a definition says otherwise."""
         self.executions: dict[str, Execution] = {}
         self.executor = Executor()
         self.context = contextvars.copy_context()
@@ -149,6 +153,7 @@ class Engine:
         take: bool = False,
         by: str = "",
         secrets: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
         listener: Listener | None = None,
         edits: events.RunEdited | None = None,
     ) -> Execution:
@@ -160,6 +165,7 @@ class Engine:
             by: who asked for it.
             secrets: the secret inputs, which are not stored.
             edits: what runs again although it is recorded; see :meth:`plan_edited`.
+            budget: limits from here on, beside those that counted before; what was spent stays spent.
 
         Raises:
             UnknownRunError: there is no such run.
@@ -181,7 +187,16 @@ class Engine:
                 raise ResumeError(held(run_id, acquired))
             history, values = await self._opened(acquired, definition, secrets)
             execution = Execution(
-                self, definition, values, acquired, history, accept=accept, by=by, listener=listener, edits=edits
+                self,
+                definition,
+                values,
+                acquired,
+                history,
+                accept=accept,
+                by=by,
+                budget=budget,
+                listener=listener,
+                edits=edits,
             )
             return self._begin(execution)
 
@@ -285,6 +300,7 @@ class Engine:
         run_id: RunId,
         definition: WorkflowDefinition[..., Any],
         values: dict[str, Any],
+        budget: Budget | None = None,
     ) -> Execution | RunResult[Any]:
         """Start or go on with the run behind a parent's node; its result at once, where it has ended already.
 
@@ -298,6 +314,7 @@ class Engine:
             parent_node_id=node_id,
             root_run_id=(head.root_run_id if head is not None else None) or parent.run_id,
             tags=list(head.tags) if head is not None else [],
+            budget=budgets.to_record(budget),
             notebook=head.notebook if head is not None else None,
         )
         created = await self._complete(definition, values, created)
@@ -313,6 +330,7 @@ class Engine:
             ended = history.ended
             if ended is not None and (ended.exited or not ended.resumable):
                 await self.journal.release(acquired.lease)
+                parent.ledger.adopt(node_id, *budgets.total(history))
                 return await self._result(run_id, definition, ended)
             child = Execution(
                 self,
@@ -321,7 +339,7 @@ class Engine:
                 acquired,
                 history,
                 accept=parent.accept,
-                depth=parent.depth + 1,
+                parent=(parent, node_id),
                 edits=edited_child(definition, history) if parent.edits is not None else None,
             )
             return self._begin(child)

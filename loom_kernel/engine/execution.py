@@ -23,9 +23,10 @@ from loom_kernel.authoring.context import CancelToken, current, in_step
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.codec import Blob, Encoded
+from loom_kernel.engine import budgets
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.edited import gone
-from loom_kernel.engine.endings import Ending, cancelled, exit_ending
+from loom_kernel.engine.endings import Ending, cancelled, exit_ending, returned
 from loom_kernel.engine.entries import Entries, Listener
 from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
 from loom_kernel.engine.held import HeldCalls
@@ -39,6 +40,7 @@ from loom_kernel.engine.turns import Turns
 from loom_kernel.errors import JournalError, LoomError, StaleLeaseError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, JournalEntry, LeaseAcquired
+from loom_kernel.policies import Budget
 
 if TYPE_CHECKING:
     from loom_kernel.engine.dry import DryRun
@@ -83,23 +85,25 @@ class Execution:
         history: History,
         *,
         accept: bool = False,
-        depth: int = 1,
+        parent: tuple[Execution, str] | None = None,
+        budget: Budget | None = None,
         by: str = "",
         listener: Listener | None = None,
         edits: ev.RunEdited | None = None,
     ) -> None:
         from loom_kernel.engine.context import RunContext
 
-        self.engine, self.definition, self.inputs, self.depth, self.accept = engine, definition, inputs, depth, accept
+        self.engine, self.definition, self.inputs, self.accept = engine, definition, inputs, accept
+        self.depth: int = 1 if parent is None else parent[0].depth + 1
         self.run_id = RunId(acquired.lease.run_id)
         self.lease = acquired.lease
-        self.history = history
+        self.history: History = history
         self.edits = edits
         self.before = history.source  # what the body was when it was last executed
         if edits is not None:
             history.edited(edits)
         self.gone = gone(definition, history)  # effects that the code cannot come to any more
-        self._by = by
+        self._by, self._budget = by, budget
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self.result: asyncio.Future[RunResult[Any]] = self._loop.create_future()
@@ -139,6 +143,21 @@ class Execution:
             busy=lambda: (len(self.turns), len(self.live) - len(self._waits)),
             on_mismatch=self._mismatched,
         )
+        created = history.created
+        self.wrap_ups: dict[str, budgets.WrapUp] = {} if parent is None else parent[0].wrap_ups
+        """Of the model stages at work in the whole family, by node."""
+        self.ledger: budgets.Ledger = budgets.Ledger(
+            self,
+            budgets.resolve(
+                budget,
+                budgets.from_record(history.budget),
+                budgets.from_record(created.budget) if created is not None else None,
+                definition.budget,
+                engine.budget,
+            ),
+            None if parent is None else parent[0].ledger,
+            "" if parent is None else parent[1],
+        )
         self._went_live = False
         self._reports: dict[str, int] = {}
         self._raised: OrderedDict[int, tuple[BaseException, str]] = OrderedDict()
@@ -146,6 +165,7 @@ class Execution:
         self._ending: Ending | None = None
         self._ended = self._loop.create_future()
         self._exit: Ending | None = None
+        self._stopping: Ending | None = None
         self._exit_blobs: tuple[Blob, ...] = ()
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.context = RunContext(self)
@@ -167,6 +187,12 @@ class Execution:
     max_open = MAX_OPEN
     dry: DryRun | None = None  # asked instead of doing anything, in a dry replay
 
+    @property
+    def concurrency(self) -> int | None:
+        """What the input ``max_concurrency`` says, where there is one: how many branches ``ctx.parallel`` has at work."""
+        asked = self.inputs.get("max_concurrency")
+        return int(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) and asked >= 1 else None
+
     def on_output(self, handle: LiveHandle) -> None:
         """A step printed or said how far it is: write it, after a moment in which more may come."""
         self._loop.call_later(LOG_S, self._write_output, handle)
@@ -176,6 +202,8 @@ class Execution:
         if node_id not in self.live or not self.recording:
             return  # the step wrote the rest itself when it ended
         lines, progress = handle.take()
+        for call in handle.take_usage():
+            self.spent(call, node_id)
         ride_lines(self, node_id, handle.attempt, lines)
         if progress is not None:
             self.recorder.ride(ev.NodeProgressed(done=progress[0], total=progress[1]), node_id)
@@ -256,6 +284,7 @@ class Execution:
                     definition_version=self.definition.version,
                     by=self._by,
                     source=self.definition.source if self.history.source != self.definition.source else "",
+                    budget=budgets.to_record(self._budget),
                 ),
                 key=f"started:{self.lease.epoch}",
             )
@@ -290,8 +319,9 @@ class Execution:
             error = raised
         if self._ending is not None:
             return
-        if self._exit is not None:
-            self.end(self._exit)
+        chosen = self._stopping or self._exit
+        if chosen is not None:
+            self.end(chosen)
             return
         if error is None:
             try:
@@ -303,7 +333,7 @@ class Execution:
             except Exception as raised:
                 error = raised
             else:
-                self.end(Ending(kind="completed", value=value, result=Raw(encoded.json)))
+                self.end(returned(value, Raw(encoded.json), self.definition.output_names))
                 return
         self.end(
             Ending(
@@ -326,6 +356,12 @@ class Execution:
         if ending.kind not in ("completed", "failed"):
             self.cancelled.set(ending.reason or ending.kind)
         return True
+
+    def end_soon(self, ending: Ending) -> None:
+        """The same in the next turn of the loop, so that the body hears of it first; what it does then is no end of its own."""
+        if self._stopping is None:
+            self._stopping = ending
+            self._loop.call_soon(self.end, ending)
 
     @property
     def ending(self) -> Ending | None:
@@ -374,7 +410,7 @@ class Execution:
                 RunResult(run_id=self.run_id, status="interrupted", reason=ending.reason, stages=self._stages())
             )
             return
-        reached_its_end = ending.kind in ("completed", "exit")
+        reached_its_end = ending.kind in ("completed", "exit", "returned")
         if reached_its_end:
             self._note_passed(self.tracker.root)
         event = ending.event(self.lookup.drift() if reached_its_end else [])
@@ -620,6 +656,11 @@ class Execution:
         else:
             self._loop.call_soon_threadsafe(self.recorder.ride, event)
 
+    def spent(self, call: ev.ModelCalled, node_id: str) -> None:
+        """A model was asked; it is written with the next append and counts from now on."""
+        self.recorder.ride(call, node_id)
+        self.ledger.charge(call)
+
     def warn(self, text: str) -> None:
         """Something that a person should know about this run's code, once per text."""
         if self._ending is None:
@@ -631,7 +672,7 @@ class Execution:
     def exit(self, status: str, reason: str | None, outputs: dict[str, Any] | None, resumable: bool) -> NoReturn:
         """``ctx.exit``: the first one counts. Raises WorkflowExit, always."""
         if self._exit is None and self._ending is None:
-            chosen, blobs = exit_ending(status, reason, outputs, resumable)
+            chosen, blobs = exit_ending(status, reason, outputs, resumable, self.definition.check_partial)
             if self.on_thread:
                 self._choose_exit(chosen, blobs, asyncio.current_task())
             else:

@@ -84,6 +84,7 @@ class _Read(NamedTuple):
     node_id: str | None
     key: str | None
     event: ev.Event
+    created_at: int = 0
 
 
 def copies(source: str, entries: Iterable[JournalEntry], cut: Cut) -> Copies:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loom_kernel import codec
+from loom_kernel import events as ev
 from loom_kernel.authoring.context import CancelToken, current, in_step
 from loom_kernel.authoring.step import StepHandle
 from loom_kernel.engine import figures
@@ -52,6 +53,7 @@ class LiveHandle(StepHandle):
         self._told = False
         self._figures: OrderedDict[Any, Any] | None = None
         self._shown: list[codec.Image] = []
+        self._usage: list[ev.ModelCalled] = []
 
     @property
     def figures(self) -> OrderedDict[Any, Any]:
@@ -137,10 +139,38 @@ class LiveHandle(StepHandle):
             self._told = False
         return lines, progress
 
+    def usage(
+        self,
+        model: str = "",
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cached_tokens: int = 0,
+        cost_usd: float = 0.0,
+    ) -> None:
+        """See :meth:`StepHandle.usage`."""
+        call = ev.ModelCalled(
+            model=model,
+            attempt=self.attempt,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cached_tokens=cached_tokens,
+            cost_usd=cost_usd,
+        )
+        with self._lock:
+            self._usage.append(call)
+        self._tell()
+
+    def take_usage(self) -> list[ev.ModelCalled]:
+        """What models used since the last look."""
+        with self._lock:
+            usage, self._usage = self._usage, []
+        return usage
+
     @property
     def silent(self) -> bool:
         """Nothing was logged or said since the last look."""
-        return not (self._lines or self._partial or self._progress)
+        return not (self._lines or self._partial or self._progress or self._usage)
 
     def _keep(self, line: str) -> None:
         if "\r" in line:

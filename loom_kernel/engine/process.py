@@ -91,6 +91,8 @@ class ProcessCall:
                     handle.write(value)
                 elif what == "progress":
                     handle.progress(*value)
+                elif what == "usage":
+                    handle.usage(*value[0], **value[1])
                 elif what == "result":
                     return pickle.loads(value)
                 else:
@@ -151,6 +153,9 @@ def child_main() -> None:
     class ChildHandle(StepHandle):
         def progress(self, done: float, total: float | None = None) -> None:
             say("progress", (done, total))
+
+        def usage(self, *args: Any, **numbers: Any) -> None:
+            say("usage", (args, numbers))
 
     frame = _read(sys.stdin.buffer)
     if frame is None:

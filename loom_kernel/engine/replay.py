@@ -27,6 +27,8 @@ class Entry(Protocol):
     def node_id(self) -> str | None: ...
     @property
     def event(self) -> ev.Event: ...
+    @property
+    def created_at(self) -> int: ...
 
 
 RecordStatus = Literal["open", "completed", "failed", "cancelled"]
@@ -50,6 +52,7 @@ class Record:
         "child_run_id",
         "code",
         "correlation_id",
+        "cost_usd",
         "error",
         "failures",
         "kind",
@@ -63,6 +66,7 @@ class Record:
         "retained",
         "seq",
         "status",
+        "tokens",
         "wake_at",
         "where",
         "woken",
@@ -84,6 +88,7 @@ class Record:
         self.child_run_id: str | None = None
         self.wake_at: float | None = None
         self.correlation_id: str | None = None
+        self.tokens, self.cost_usd = 0, 0.0  # of a child's run
         self.opened: ev.PromptOpened | None = None
         self.answer: ev.PromptAnswered | None = None
 
@@ -111,6 +116,10 @@ class History:
         edits: how often the run was gone on with edited code.
         source, version: of the body whose calls were run last. One that was only resumed, and stopped before its
             first effect, is not yet what the run is.
+        active_s: seconds in which it was executed; of a worker that died, up to its last event.
+        tokens, cost_usd: what models used in this run itself.
+        warned: dimensions of the budget that were warned of.
+        budget: the limits that resumes gave, the newest of each.
     """
 
     def __init__(self) -> None:
@@ -135,6 +144,11 @@ class History:
         self.ended: ev.RunEnded | None = None
         self.paused: ev.RunPaused | None = None
         self.forked: ev.RunForked | None = None
+        self.active_s, self.tokens, self.cost_usd = 0.0, 0, 0.0
+        self.warned: set[str] = set()
+        self.budget: dict[str, float] = {}
+        self._since: float | None = None  # when the stretch that goes on now began
+        self._last_at = 0.0
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> History:
@@ -151,6 +165,13 @@ class History:
     def apply(self, entry: Entry) -> None:
         """Take the next entry; types of a newer version are passed over."""
         self.last_seq = entry.seq
+        at = entry.created_at / 1e6
+        if entry.type in _STRETCHES:
+            begins = entry.type == ev.RunStarted.type
+            if self._since is not None:  # a worker that died said nothing: its stretch ends with its last event
+                self.active_s += max(0.0, (self._last_at if begins else at) - self._since)
+            self._since = at if begins else None
+        self._last_at = at
         fold = _FOLDS.get(entry.type)
         if fold is not None:
             fold(self, entry.event, entry.node_id or "", entry.seq)
@@ -172,6 +193,7 @@ class History:
         self.executions += 1
         self.cancel = None
         self._body = (e.source or self.source, e.definition_version or self.version)
+        self.budget = {**self.budget, **e.budget}
 
     def _run_paused(self, e: ev.RunPaused, _: str, seq: int) -> None:
         self.status, self.reason, self.paused = "paused", e.reason, e
@@ -191,6 +213,9 @@ class History:
 
     def _run_forked(self, e: ev.RunForked, _: str, seq: int) -> None:
         self.forked = e
+        self.tokens, self.cost_usd = 0, 0.0  # copies cost nothing
+        for record in self.records.values():
+            record.tokens, record.cost_usd = 0, 0.0
         self.accepted.update(self.records)  # who forks wants other calls: a copy that is not asked for holds up nothing
 
     def _run_edited(self, e: ev.RunEdited, _: str, seq: int) -> None:
@@ -235,11 +260,20 @@ class History:
             e.attempts,
         )
         record.answered_by = e.answered_by
+        record.tokens, record.cost_usd = max(record.tokens, e.tokens), max(record.cost_usd, e.cost_usd)
 
     def _node_failed(self, e: ev.NodeFailed, node_id: str, seq: int) -> None:
         record = self._record(node_id, seq)
         record.status, record.error, record.attempts = "failed", e.error, e.attempts
         record.retained, record.outcome, record.passed = e.retained, e.outcome, False
+        record.tokens, record.cost_usd = max(record.tokens, e.tokens), max(record.cost_usd, e.cost_usd)
+
+    def _model_called(self, e: ev.ModelCalled, _: str, seq: int) -> None:
+        self.tokens += used_tokens(e)
+        self.cost_usd += max(0.0, e.cost_usd)
+
+    def _budget_warned(self, e: ev.BudgetWarned, _: str, seq: int) -> None:
+        self.warned.add(e.dimension)
 
     def _node_failure_passed(self, e: ev.NodeFailurePassed, node_id: str, seq: int) -> None:
         self._record(node_id, seq).passed = True
@@ -291,6 +325,8 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.NodeFailed.type: History._node_failed,
     ev.NodeFailurePassed.type: History._node_failure_passed,
     ev.NodeCancelled.type: History._node_cancelled,
+    ev.ModelCalled.type: History._model_called,
+    ev.BudgetWarned.type: History._budget_warned,
     ev.ValueRecorded.type: History._value_recorded,
     ev.OutputReported.type: History._output_reported,
     ev.ArtifactKept.type: History._artifact_kept,
@@ -299,6 +335,14 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.AnswerKept.type: History._answer_kept,
     ev.WakeRequested.type: History._wake_requested,
 }
+
+
+_STRETCHES = frozenset({ev.RunStarted.type, ev.RunPaused.type, ev.RunEnded.type})
+
+
+def used_tokens(call: ev.ModelCalled) -> int:
+    """The tokens that a budget counts: what was sent and is new to the provider, and what came back."""
+    return max(0, call.input_tokens - call.cached_tokens) + max(0, call.output_tokens)
 
 
 def wakes(correlation_ids: Sequence[str], correlation_id: str | None) -> bool:

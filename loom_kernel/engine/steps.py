@@ -128,6 +128,8 @@ async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, giv
         if on_unknown == "ask":
             x.end(unknown_attempt(x, call, attempt))
             await asyncio.get_running_loop().create_future()  # until the end cancels it
+    if x.ledger.limited:
+        await x.ledger.look(call.name)
     with x.at_work(call):
         if gives_up:
             x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
@@ -138,6 +140,8 @@ async def _live(x: Execution, call: Call, plan: Plan, record: Record | None, giv
         while True:
             outcome = await _attempt(x, call, plan, attempt)
             if not isinstance(outcome, retries.Wait):
+                if x.ledger.limited:
+                    await x.ledger.look(call.name)
                 return outcome.value
             call.status = "retrying"
             try:
@@ -295,6 +299,8 @@ def _note_code(x: Execution, name: str, code: str) -> None:
 
 def _ride_log(x: Execution, call: Call, handle: LiveHandle) -> None:
     lines, _ = handle.take(final=True)
+    for usage in handle.take_usage():
+        x.spent(usage, call.node_id)
     ride_lines(x, call.node_id, handle.attempt, lines)
 
 

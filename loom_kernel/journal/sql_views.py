@@ -106,17 +106,21 @@ with heads as (
     from store.events where type = 'run.ended' group by run_id
 ), waited as (
     select run_id, sum(waited_s) as waited_s from prompts group by run_id
+), models as (
+    select run_id, sum(greatest(0, input_tokens - cached_tokens) + output_tokens)::bigint as tokens, sum(cost_usd) as cost_usd
+    from model_calls group by run_id
 ), joined as (
     select r.run_id, r.workflow, r.payload, r.key, r.tags, r.notebook, h.status, h.reason, r.parent_run_id,
         make_timestamptz(r.created_at) as created_at, make_timestamptz(s.started_at) as started_at,
         case when h.status in {{finished}} then make_timestamptz(e.ended_at) end as ended_at,
         case when h.status in {{finished}} then e.payload end as ending,
-        coalesce(w.waited_s, 0.0) as waited_s
+        coalesce(w.waited_s, 0.0) as waited_s, m.tokens, m.cost_usd
     from store.run_headers r
     join heads h using (run_id)
     left join started s using (run_id)
     left join ended e using (run_id)
     left join waited w using (run_id)
+    left join models m using (run_id)
     where r.workflow <> ''  -- what the project keeps is a stream, too, and no run
 )
 select run_id, workflow, coalesce(payload->>'definition_version', '') as definition_version, key, tags, notebook, status,
@@ -124,7 +128,7 @@ select run_id, workflow, coalesce(payload->>'definition_version', '') as definit
     case when ending is not null then coalesce(ending::json->'result', 'null'::json) end as result,
     ending->>'$.error.message' as error, parent_run_id, payload->>'forked_from' as forked_from,
     created_at, started_at, ended_at, {_between("started_at", "ended_at")} as duration_s, waited_s,
-    null::bigint as tokens, null::double as cost_usd
+    tokens, cost_usd
 from joined
 """
 
@@ -297,10 +301,15 @@ where false
 
 _MODEL_CALLS = """
 create or replace view model_calls as
-select null::varchar as run_id, null::varchar as node_id, null::integer as attempt, null::varchar as model,
-    null::bigint as input_tokens, null::bigint as output_tokens, null::bigint as cached_tokens, null::double as cost_usd,
-    null::timestamptz as started_at, null::double as duration_s, null::boolean as ok, null::varchar as error
-where false
+select run_id, node_id, coalesce((payload->>'attempt')::integer, 1) as attempt, coalesce(payload->>'model', '') as model,
+    coalesce((payload->>'input_tokens')::bigint, 0) as input_tokens,
+    coalesce((payload->>'output_tokens')::bigint, 0) as output_tokens,
+    coalesce((payload->>'cached_tokens')::bigint, 0) as cached_tokens,
+    coalesce((payload->>'cost_usd')::double, 0.0) as cost_usd,
+    coalesce(to_timestamp((payload->>'started_at')::double), make_timestamptz(created_at)) as started_at,
+    coalesce((payload->>'duration_s')::double, 0.0) as duration_s, coalesce((payload->>'ok')::boolean, true) as ok,
+    nullif(payload->>'error', '') as error
+from store.events where type = 'model.called'
 """
 
 _MESSAGES = """
@@ -340,6 +349,7 @@ STATEMENTS: tuple[str, ...] = (
     _UNFOLDED,
     _EVENTS,
     *_folded("prompts"),
+    _MODEL_CALLS,
     _RUNS.format(finished=_FINISHED),
     *_folded("nodes"),
     *_folded("attempts"),
@@ -349,7 +359,6 @@ STATEMENTS: tuple[str, ...] = (
     _CHUNKS,
     _DEFINITIONS,
     _UPLOADS,
-    _MODEL_CALLS,
     _MESSAGES,
     *sql_times.STATEMENTS,
 )

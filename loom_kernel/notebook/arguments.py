@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from loom_kernel.errors import CommandError
+from loom_kernel.policies import Budget
 
 _MARKER = re.compile(r"^[ \t]*#[ \t]*(?:NBVAL|PYTEST_VALIDATE)_[A-Z_]+[ \t]*$", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d]\w*\Z")
@@ -185,3 +186,28 @@ def yaml_value(command: str, text: str, where: str) -> Any:
 
 def _option_of(token: str) -> str:
     return token.partition("=")[0]
+
+
+def budget_arguments(parser: Arguments) -> None:
+    """Add what a budget is written with."""
+    parser.add_argument("--budget-cost", type=float, metavar="X", help="US dollars that a run may spend; 0: no limit")
+    parser.add_argument("--budget-tokens", type=int, metavar="N", help="tokens that a run may use; 0: no limit")
+    parser.add_argument("--budget-seconds", type=float, metavar="S", help="seconds that a run may take; 0: no limit")
+
+
+def budget_of(command: str, asked: argparse.Namespace) -> Budget | None:
+    """The budget that was written; None where nothing was.
+
+    Raises:
+        CommandError: a number that cannot be.
+    """
+    limits = {
+        "max_cost": asked.budget_cost,
+        "max_tokens": asked.budget_tokens,
+        "max_duration_s": asked.budget_seconds,
+    }
+    given = {name: value for name, value in limits.items() if value is not None}
+    try:
+        return Budget(**given) if given else None
+    except ValueError as error:
+        raise CommandError(command, str(error)) from None

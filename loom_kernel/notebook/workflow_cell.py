@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loom_kernel.errors import CellSyntaxError, CommandError
-from loom_kernel.notebook.arguments import Arguments, did_you_mean
-from loom_kernel.policies import Budget
+from loom_kernel.notebook.arguments import Arguments, budget_arguments, budget_of, did_you_mean
 
 COMMAND = "%%workflow"
 MISSING = inspect.Parameter.empty
@@ -70,9 +69,7 @@ def arguments() -> Arguments:
     )
     parser.add_argument("--output", action="append", default=[], metavar="NAME:TYPE", help="a key of the returned dict")
     parser.add_argument("--description", metavar="TEXT", help="one line for people")
-    parser.add_argument("--budget-cost", type=float, metavar="X", help="US dollars that a run may spend")
-    parser.add_argument("--budget-tokens", type=int, metavar="N", help="tokens that a run may use")
-    parser.add_argument("--budget-seconds", type=float, metavar="S", help="seconds that a run may take")
+    budget_arguments(parser)
     return parser
 
 
@@ -103,21 +100,8 @@ def define_from_cell(words: list[str], body: str, source: CellSource, namespace:
     from loom_kernel.authoring.workflow import workflow
 
     fn = compile_body(asked.name, body, inputs, source, namespace, outputs_type(asked.name, outputs))
-    definition = workflow(asked.name, description=asked.description or "", budget=_budget(asked))(fn)
+    definition = workflow(asked.name, description=asked.description or "", budget=budget_of(COMMAND, asked))(fn)
     namespace[variable_name(asked.name)] = definition
-
-
-def _budget(asked: Any) -> Budget | None:
-    limits = {
-        "max_cost": asked.budget_cost,
-        "max_tokens": asked.budget_tokens,
-        "max_duration_s": asked.budget_seconds,
-    }
-    given = {name: value for name, value in limits.items() if value is not None}
-    try:
-        return Budget(**given) if given else None
-    except ValueError as error:
-        raise CommandError(COMMAND, str(error)) from None
 
 
 def variable_name(name: str) -> str:

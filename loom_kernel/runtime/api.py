@@ -12,6 +12,7 @@ from loom_kernel.runtime import Run, RunList, get_runtime
 
 if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
+    from loom_kernel.policies import Budget
 
 
 def configure(
@@ -81,6 +82,7 @@ def resume(
     secrets: Mapping[str, Any] | None = None,
     edited: bool = False,
     recorded: bool = False,
+    budget: Budget | None = None,
 ) -> Run[Any]:
     """Go on with a run here, from what is recorded.
 
@@ -91,11 +93,14 @@ def resume(
         secrets: values of its secret inputs, which are not stored.
         edited: steps whose code was edited run again, and what depends on them; see :meth:`Run.resume`.
         recorded: with the body as it was recorded, instead of the one that is defined now.
+        budget: limits from here on; fields that it leaves out stay.
 
     Raises:
         UnknownRunError, UnknownWorkflowError, InputError, ResumeError: the sentence says what is missing.
     """
-    return get_runtime().resume(id, accept=accept, take=take, secrets=secrets, edited=edited, recorded=recorded)
+    return get_runtime().resume(
+        id, accept=accept, take=take, secrets=secrets, edited=edited, recorded=recorded, budget=budget
+    )
 
 
 def run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import itertools
 import platform
 import shutil
@@ -27,6 +26,7 @@ from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock, SystemClock, VirtualClock
+from loom_kernel.engine import budgets
 from loom_kernel.errors import (
     InputError,
     NeedsAnswer,
@@ -41,6 +41,7 @@ from loom_kernel.errors import (
 from loom_kernel.ids import Ids, RunId
 from loom_kernel.journal.abc import Append, AppendOutcome, Holder, LeaseAcquired, RunJournal, RunSummary
 from loom_kernel.journal.liveness import this_process
+from loom_kernel.policies import Budget
 from loom_kernel.runtime import look, outcome
 from loom_kernel.runtime.attendant import Attendant
 from loom_kernel.runtime.host import Host, Place, ScriptHost
@@ -53,6 +54,14 @@ from loom_kernel.settings import Settings
 T = TypeVar("T")
 
 TEST_SEED = 1
+
+_BUDGET = {
+    "max_cost": "budget_cost",
+    "max_tokens": "budget_tokens",
+    "max_duration_s": "budget_seconds",
+    "warn_at_percent": "budget_warn",
+}
+"""Fields of a budget and the settings that they may come from."""
 
 
 class Runtime:
@@ -152,7 +161,14 @@ class Runtime:
         else:
             journal = await self._open_configured(holder)
         self.attendant.load(self.settings.get("answers"))
-        self._engine = Engine(journal, holder=holder, clock=self.clock, ids=self.ids, capabilities=self._capabilities())
+        self._engine = Engine(
+            journal,
+            holder=holder,
+            clock=self.clock,
+            ids=self.ids,
+            capabilities=self._capabilities(),
+            budget=self._project_budget(),
+        )
         self._journal = journal
         self.attendant.begin()
 
@@ -166,6 +182,18 @@ class Runtime:
         from loom_kernel.journal.selection import resolve_run_journal
 
         return await resolve_run_journal(holder=holder, clock=self.clock, settings=self.settings)
+
+    def _project_budget(self) -> Budget | None:
+        """What the settings say.
+
+        Raises:
+            SettingsError: it is no number, or below zero.
+        """
+        found = {field: self.settings.find(name) for field, name in _BUDGET.items()}
+        try:
+            return budgets.from_record({f: s.value for f, s in found.items() if s.value is not None})
+        except ValueError as error:
+            raise SettingsError(f"the project's budget: {error}") from None
 
     def _capabilities(self) -> dict[str, Any]:
         from loom_kernel.engine.artifacts import of_put
@@ -257,8 +285,6 @@ class Runtime:
         journal = await self.opened()
         if options.worker:
             _check_for_worker(definition, options)
-        if options.budget is not None:
-            definition = dataclasses.replace(definition, budget=options.budget)
         inputs = definition.validate_inputs(given)
         encoded, blobs = encode_inputs(inputs)
         created = self._created(definition, encoded, options, place)
@@ -297,6 +323,7 @@ class Runtime:
             environment={"python": platform.python_version(), "loom_kernel": __version__},
             secret_inputs=sorted(definition.secret_inputs),
             for_worker=options.worker,
+            budget=budgets.to_record(options.budget),
         )
 
     def _nth(self, definition: WorkflowDefinition[..., Any], encoded: bytes, place: Place) -> int:
@@ -359,24 +386,9 @@ class Runtime:
 
     # ------------------------------------------------------------ resuming
 
-    def resume(
-        self,
-        run_id: str,
-        *,
-        accept: bool = False,
-        take: bool = False,
-        secrets: Mapping[str, Any] | None = None,
-        edited: bool = False,
-        recorded: bool = False,
-    ) -> Run[Any]:
-        """Go on with a run here; see :meth:`Run.resume`. ``run_id`` may be the beginning of one."""
-        run = self.loop.call(
-            lambda: self.resume_async(
-                run_id, accept=accept, take=take, secrets=secrets, edited=edited, recorded=recorded
-            ),
-            "resume()",
-            "resume_async()",
-        )
+    def resume(self, run_id: str, **how: Any) -> Run[Any]:
+        """Go on with a run here; ``how`` as :meth:`Run.resume` takes it. ``run_id`` may be the beginning of one."""
+        run = self.loop.call(lambda: self.resume_async(run_id, **how), "resume()", "resume_async()")
         self.host.started(run, run.how)
         return run
 
@@ -389,6 +401,7 @@ class Runtime:
         secrets: Mapping[str, Any] | None = None,
         edited: bool = False,
         recorded: bool = False,
+        budget: Budget | None = None,
     ) -> Run[Any]:
         """Twin of :meth:`resume`."""
 
@@ -398,6 +411,8 @@ class Runtime:
             if edited or recorded or (accept and summary.reason == "needs_decision"):
                 from loom_kernel.runtime import edits
 
+                if budget is not None and edited:
+                    raise ResumeError("a budget is given to the resume that follows the question about the edits")
                 if edited and recorded:
                     raise ResumeError(
                         "edited=True goes on with the code as it is now, recorded=True with the recorded body"
@@ -410,32 +425,15 @@ class Runtime:
             else:
                 definition = self.definition_of(summary.workflow, run._definition)
             if summary.run_id not in self._engine.executions:
-                await self._resume(summary, definition, accept=accept, take=take, secrets=secrets)
+                await self._resume(summary, definition, accept=accept, take=take, secrets=secrets, budget=budget)
             await run._load()
             run.how = look.resumed(run.view)
             return run
 
         return await self.on_loop(do)
 
-    async def _resume(
-        self,
-        summary: RunSummary,
-        definition: WorkflowDefinition[..., Any],
-        *,
-        accept: bool = False,
-        take: bool = False,
-        secrets: Mapping[str, Any] | None = None,
-        edits: events.RunEdited | None = None,
-    ) -> None:
-        execution = await self._engine.resume(
-            RunId(summary.run_id),
-            definition,
-            accept=accept,
-            take=take,
-            by=self.host.place().label,
-            secrets=dict(secrets or {}),
-            edits=edits,
-        )
+    async def _resume(self, summary: RunSummary, definition: WorkflowDefinition[..., Any], **how: Any) -> None:
+        execution = await self._engine.resume(RunId(summary.run_id), definition, by=self.host.place().label, **how)
         self._executes(self.run_object(summary.run_id), execution)
 
     def definition_of(
@@ -659,8 +657,6 @@ def _check_for_worker(definition: WorkflowDefinition[..., Any], options: Options
     ]
     if options.answers:
         found.append("answers=: a worker has its own, `loom worker --answers FILE`")
-    if options.budget is not None:
-        found.append("budget=: a worker keeps to the definition's own; write it there")
     if found:
         raise InputError(definition.name, found)
 

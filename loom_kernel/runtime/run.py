@@ -26,6 +26,7 @@ from loom_kernel.errors import (
 )
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, AppendOutcome, JournalEntry
+from loom_kernel.policies import Budget
 from loom_kernel.runtime import outcome
 from loom_kernel.runtime.loop import tick, wait_for
 from loom_kernel.runtime.node import NodeRef, find_node
@@ -447,6 +448,7 @@ class Run(Generic[R]):
         secrets: dict[str, Any] | None = None,
         edited: bool = False,
         recorded: bool = False,
+        budget: Budget | None = None,
     ) -> Run[R]:
         """Go on with a run that rests or was interrupted, here.
 
@@ -458,14 +460,17 @@ class Run(Generic[R]):
                 finished work is concerned the run rests with the plan as its question, and nothing runs before
                 somebody accepts. A run that is finished goes on in a fork, which is returned.
             recorded: with the body as it was recorded, instead of the one that is defined now.
+            budget: limits from here on; fields that it leaves out stay. What was spent stays spent.
 
         Raises:
             UnknownWorkflowError: its workflow is not defined here.
             InputError: a secret input is missing.
             ResumeError: it is finished, or another worker has it.
         """
-        options = {"accept": accept, "take": take, "secrets": secrets, "edited": edited, "recorded": recorded}
-        run = self._block("resume()", lambda: self._over(lambda: self._resume(options)))
+        how = {
+            "accept": accept, "take": take, "secrets": secrets, "edited": edited, "recorded": recorded, "budget": budget,
+        }  # fmt: skip
+        run = self._block("resume()", lambda: self._over(lambda: self._resume(how)))
         self._runtime.host.started(run, run.how)
         return run
 
@@ -477,15 +482,18 @@ class Run(Generic[R]):
         secrets: dict[str, Any] | None = None,
         edited: bool = False,
         recorded: bool = False,
+        budget: Budget | None = None,
     ) -> Run[R]:
         """Twin of :meth:`resume`."""
-        options = {"accept": accept, "take": take, "secrets": secrets, "edited": edited, "recorded": recorded}
-        return await self._over(lambda: self._resume(options))
+        how = {
+            "accept": accept, "take": take, "secrets": secrets, "edited": edited, "recorded": recorded, "budget": budget,
+        }  # fmt: skip
+        return await self._over(lambda: self._resume(how))
 
-    async def _resume(self, options: dict[str, Any]) -> Run[R]:
+    async def _resume(self, how: dict[str, Any]) -> Run[R]:
         self._resuming += 1
         try:
-            return await self._runtime.resume_async(self._id, **options)
+            return await self._runtime.resume_async(self._id, **how)
         finally:
             self._resuming -= 1
             self._notify()

@@ -64,6 +64,7 @@ class NodeView:
         copied: done in the run that this one was forked from.
         log: lines that it printed, oldest first.
         args, result: encoded values, as the journal keeps them.
+        tokens, cost_usd: what models used in it, over all tries.
         shown: what a person sees of the tables and figures that it made, the newest last.
     """
 
@@ -92,6 +93,8 @@ class NodeView:
     result: Raw = field(default_factory=lambda: NULL)
     shown: deque[Shown] = field(default_factory=lambda: deque(maxlen=SHOWN))
     answered_by: str = ""
+    tokens: int = 0
+    cost_usd: float = 0.0
     child_run_id: str | None = None
     where: str = ""
 

@@ -87,6 +87,8 @@ class RunView:
         self.drift: list[str] = []
         self.reports: list[tuple[str, Raw]] = []
         self.steps_changed: list[str] = []
+        self.tokens, self.cost_usd = 0, 0.0  # of this run and its children
+        self.budget_warnings: list[ev.BudgetWarned] = []
         self.nodes: dict[str, NodeView] = {}
         self.order: list[str] = []
         self.asked = ""
@@ -285,7 +287,8 @@ class RunView:
 
     def _run_forked(self, e: ev.RunForked, _: str, at: float) -> None:
         for node in self.nodes.values():
-            node.copied = True
+            node.copied, node.tokens, node.cost_usd = True, 0, 0.0
+        self.tokens, self.cost_usd = 0, 0.0
         self._prompts.clear()
 
     def _forget_unused_copies(self) -> None:
@@ -342,13 +345,34 @@ class RunView:
         node = self._node(node_id)
         self._settle(node, "completed", e.attempts, e.duration_s, at)
         node.result, node.error, node.answered_by = e.result, None, e.answered_by or node.answered_by
+        self._child_spent(node, e.tokens, e.cost_usd)
         self._prompts.pop(node_id, None)
 
     def _node_failed(self, e: ev.NodeFailed, node_id: str, at: float) -> None:
         node = self._node(node_id)
         self._settle(node, "failed", e.attempts, e.duration_s, at)
         node.error, node.passed = e.error, e.retained
+        self._child_spent(node, e.tokens, e.cost_usd)
         self._prompts.pop(node_id, None)
+
+    def _child_spent(self, node: NodeView, tokens: int, cost_usd: float) -> None:
+        """What a child's run used in all; one that is resumed tells it again."""
+        if tokens or cost_usd:
+            self.tokens += tokens - node.tokens
+            self.cost_usd += cost_usd - node.cost_usd
+            node.tokens, node.cost_usd = tokens, cost_usd
+
+    def _model_called(self, e: ev.ModelCalled, node_id: str, at: float) -> None:
+        tokens = max(0, e.input_tokens - e.cached_tokens) + e.output_tokens
+        self.tokens += tokens
+        self.cost_usd += e.cost_usd
+        node = self.nodes.get(node_id)
+        if node is not None:
+            node.tokens += tokens
+            node.cost_usd += e.cost_usd
+
+    def _budget_warned(self, e: ev.BudgetWarned, _: str, at: float) -> None:
+        self.budget_warnings.append(e)
 
     def _node_failure_passed(self, e: ev.NodeFailurePassed, node_id: str, at: float) -> None:
         self._node(node_id).passed = True
@@ -417,6 +441,8 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.NodeCancelled.type: RunView._node_cancelled,
     ev.NodeLogged.type: RunView._node_logged,
     ev.NodeProgressed.type: RunView._node_progressed,
+    ev.ModelCalled.type: RunView._model_called,
+    ev.BudgetWarned.type: RunView._budget_warned,
     ev.OutputReported.type: RunView._output_reported,
     ev.ArtifactKept.type: RunView._artifact_kept,
     ev.PromptOpened.type: RunView._prompt_opened,

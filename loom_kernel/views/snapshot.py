@@ -141,6 +141,7 @@ class Snapshot(Wire):
     active_s: float
     active_since: float | None
     started_at: float | None
+    spent: str
     graph: GraphShot
     questions: list[QuestionShot]
     failure: FailureShot | None
@@ -184,6 +185,7 @@ def shoot(
         active_s=round(view.active_s, 3),
         active_since=view.active_since,
         started_at=view.started_at,
+        spent=words.spent(view),
         graph=_graph(drawing, boxes or [box_shot(*of, view) for of in drawing.each()]),
         questions=[_question(p) for p in view.family_prompts] + decisions(view),
         failure=_failure(view),
@@ -391,6 +393,8 @@ def failure_of(error: ErrorRecord, hint: str = "", node: str = "") -> FailureSho
 def _failure(view: RunView) -> FailureShot | None:
     if view.error is None or view.status not in ("failed", "blocked", "killed"):
         return None
+    if view.reason == "budget":
+        return failure_of(view.error, f"Finished steps are kept: %loom resume {view.run_id} --budget-cost X", "")
     failed = view.nodes.get(view.failed_node_id or "")
     done = view.counts.done
     kept = f"{words.plural(done, 'finished step')} {'is' if done == 1 else 'are'} kept. " if done else ""
@@ -418,6 +422,9 @@ def notice(view: RunView) -> str:
         return "Finished steps are kept; resuming goes on from there."
     if view.exited and view.reason:
         return view.reason
+    if view.budget_warnings and not view.at_rest:
+        warned = view.budget_warnings[-1]
+        return f"{warned.reading / warned.ceiling * 100:.0f} % of the budget for {warned.dimension} is spent."
     if view.status in ("skipped", "cancelled", "killed", "blocked") and view.reason:
         return view.reason
     return ""

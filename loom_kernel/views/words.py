@@ -69,6 +69,13 @@ def number(value: float) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:,.2f}"
 
 
+def spent(view: RunView) -> str:
+    """What models cost, in short; empty where none was asked."""
+    if view.cost_usd:
+        return f"${view.cost_usd:.2f}" if view.cost_usd >= 0.01 else f"${view.cost_usd:.4f}"
+    return plural(view.tokens, "token") if view.tokens else ""
+
+
 def plural(n: int, one: str, many: str = "") -> str:
     """``1 step``, ``13 steps``."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"

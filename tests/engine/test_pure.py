@@ -276,7 +276,7 @@ def test_waits_grow_to_their_limit_and_are_spread_over_their_upper_half(attempt:
 
 class _Entry:
     def __init__(self, seq: int, event: ev.Event, node_id: str | None) -> None:
-        self.seq, self.type, self.node_id, self.event = seq, event.type, node_id, event
+        self.seq, self.type, self.node_id, self.event, self.created_at = seq, event.type, node_id, event, seq
 
 
 def history(*events: tuple[str | None, ev.Event]) -> History:

@@ -16,6 +16,7 @@ from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.step import step
 from loom_kernel.authoring.workflow import WorkflowDefinition, workflow
 from loom_kernel.errors import InputError, ResumeError, UnknownRunError, UnknownWorkflowError
+from loom_kernel.events import RunCreated
 from loom_kernel.policies import Budget
 from loom_kernel.runtime import Runtime, ScriptHost
 from loom_kernel.settings import Settings
@@ -136,10 +137,11 @@ def test_equal_starts_of_a_script_are_counted_too(
 
 
 def test_a_start_may_have_a_budget_of_its_own(asking: WorkflowDefinition[Any, int]) -> None:
-    """It replaces the definition's for that run."""
+    """It counts before the definition's for that run, and is recorded with it."""
     run = asking.options(budget=Budget(max_duration_s=60)).start()
-    assert run._definition is not None
-    assert run._definition.budget == Budget(max_duration_s=60)
+    assert run._execution.ledger.budget == Budget(max_duration_s=60)
+    created = run.events()[0].event
+    assert isinstance(created, RunCreated) and created.budget == {"max_duration_s": 60}
     assert asking.budget is None
 
 

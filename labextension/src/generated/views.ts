@@ -164,6 +164,7 @@ export interface Snapshot {
   activeS: number;
   activeSince: number | null;
   startedAt: number | null;
+  spent: string;
   graph: GraphShot;
   questions: QuestionShot[];
   failure: FailureShot | null;

@@ -40,7 +40,7 @@ export class Header {
     setShape(this.#icon.firstElementChild as SVGPathElement, TONE[snap.tone] ?? 'pending');
     attr(this.#state, 'data-tone', snap.tone);
     const { done, total } = snap.counts;
-    text(this.#steps, `${number(done)} of ${count(total, 'step')}`);
+    text(this.#steps, `${number(done)} of ${count(total, 'step')}${snap.spent && ` · ${snap.spent}`}`);
     attr(this.#steps, 'title', snap.counts.fromJournal ? `${snap.counts.fromJournal} from the journal` : '');
     const { failed } = snap.counts;
     this.#failed.hidden = !failed || total < 2;

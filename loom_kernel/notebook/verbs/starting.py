@@ -8,7 +8,15 @@ from typing import Any
 from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.errors import CommandError, UnknownRunError, UnknownWorkflowError
-from loom_kernel.notebook.arguments import Arguments, pairs, variable, without_markers, yaml_value
+from loom_kernel.notebook.arguments import (
+    Arguments,
+    budget_arguments,
+    budget_of,
+    pairs,
+    variable,
+    without_markers,
+    yaml_value,
+)
 from loom_kernel.notebook.tables import Table
 from loom_kernel.notebook.verbs.base import Session, Verb, find_run
 
@@ -21,12 +29,16 @@ def _run_arguments(parser: Arguments) -> None:
     parser.add_argument("--tag", action="append", default=[], metavar="T", help="a label; repeat it for more")
     parser.add_argument("--fresh", action="store_true", help="make a new run, whatever is unfinished")
     parser.add_argument("--quiet", action="store_true", help="show nothing")
+    budget_arguments(parser)
 
 
 def _run(session: Session, arguments: argparse.Namespace) -> Any:
     definition = _definition(session, arguments.name)
     inputs = _inputs(session, definition, arguments)
     options: dict[str, Any] = {"show": not arguments.quiet, "fresh": arguments.fresh, "tags": tuple(arguments.tag)}
+    budget = budget_of(arguments.command, arguments)
+    if budget is not None:
+        options["budget"] = budget
     if arguments.key is not None:
         options["key"] = arguments.key
     run = definition.options(**options).start(**inputs)

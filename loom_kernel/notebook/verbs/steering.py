@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.errors import CommandError
-from loom_kernel.notebook.arguments import Arguments, pairs, variable
+from loom_kernel.notebook.arguments import Arguments, budget_arguments, budget_of, pairs, variable
 from loom_kernel.notebook.verbs.base import UNFINISHED, Session, Verb, find_run, run_argument, the_only
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def _resume_arguments(parser: Arguments) -> None:
     parser.add_argument(
         "--secret", action="append", default=[], metavar="NAME=$VAR", help="a secret input, which is not stored"
     )
+    budget_arguments(parser)
 
 
 def _resume(session: Session, arguments: argparse.Namespace) -> Any:
@@ -82,6 +83,7 @@ def _resume(session: Session, arguments: argparse.Namespace) -> Any:
         secrets=secrets or None,
         edited=arguments.edited,
         recorded=arguments.recorded,
+        budget=budget_of(arguments.command, arguments),
     )
     asks = arguments.edited and resumed.view.at_rest and resumed.view.reason == "needs_decision"
     if not asks and (arguments.wait or (session.host is not None and session.host.headless)):
