@@ -206,11 +206,12 @@ def test_a_cancelled_sync_step_is_told() -> None:
 
     async def main() -> None:
         world = World()
-        told = threading.Event()
+        began, told = threading.Event(), threading.Event()
 
         @step
         def patient() -> None:
             me = current_step()
+            began.set()
             while not me.cancelled:
                 time.sleep(0.002)
             told.set()
@@ -219,10 +220,10 @@ def test_a_cancelled_sync_step_is_told() -> None:
             await patient()
 
         execution = await world.start(body)
-        await until(lambda: "node.started" in types_of(execution))
+        await until(began.is_set)
         await world.post(execution.run_id, ev.CancelRequested(by="ann"))
         assert (await rest(execution)).status == "cancelled"
-        assert await asyncio.to_thread(told.wait, 2)
+        assert await asyncio.to_thread(told.wait, 10)
         await world.close()
 
     asyncio.run(main())
