@@ -127,8 +127,8 @@ class EditPlan:
         }
 
     def __str__(self) -> str:
-        columns, rows = self.rows()
-        widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+        _, rows = self.rows()
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
         return "\n".join([self.sentence, *lines, *([self.problem] if self.problem else [])])
 

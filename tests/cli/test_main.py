@@ -248,3 +248,16 @@ def test_answers_that_nobody_asked_for_fail(flows: Path, loom: Callable[..., tup
     assert out.splitlines()[-1] == "went"
     assert status == 1
     assert "never" in err
+
+
+def test_edited_code_goes_on_after_its_plan(flows: Path, loom: Callable[..., tuple[int, str, str]]) -> None:
+    """``loom resume --edited`` prints the plan and runs nothing; with --accept it goes on, a finished run in a fork."""
+    assert loom("run", f"{flows}:total", "x=3")[0] == 0
+    run_id = json.loads(loom("runs", "--json")[1])[0]["runId"]
+    flows.write_text(FLOWS.replace("return a + b", "return a * 10 + b"))
+    status, out, err = loom("resume", run_id, str(flows), "--edited")
+    assert status != 0 and "add(a=3, b=2)  runs again  its code was edited" in out, (out, err)
+    status, out, err = loom("resume", run_id, str(flows), "--edited", "--accept")
+    assert status == 0 and "'sum': 32" in out, (out, err)
+    with pytest.raises(SystemExit):
+        parser().parse_args(["resume", run_id, str(flows), "--edited", "--recorded"])
