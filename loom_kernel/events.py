@@ -249,6 +249,8 @@ class NodeCancelled(Event):
     reason: str = ""
     attempts: int = 1
     duration_s: float = 0.0
+    tokens: int = 0  # of children only
+    cost_usd: float = 0.0
 
 
 class NodeLogged(Event):

@@ -6,6 +6,7 @@ pydantic is imported when a value is first checked, not when a workflow is defin
 from __future__ import annotations
 
 import copy
+import dataclasses
 import inspect
 import json
 import sys
@@ -186,6 +187,19 @@ def resolver(fn: Callable[..., Any]) -> Callable[[Any], Any]:
         )["value"]
 
     return resolve
+
+
+def fields_of(annotation: Any) -> dict[str, Any]:
+    """The types of a model's, dataclass's or typed dict's fields by name; none where it has none, or they cannot be read."""
+    try:
+        model_fields = getattr(annotation, "model_fields", None)
+        if model_fields is not None:
+            return {field.alias or name: field.rebuild_annotation() for name, field in model_fields.items()}
+        if typing.is_typeddict(annotation) or dataclasses.is_dataclass(annotation):
+            return typing.get_type_hints(annotation, include_extras=False)
+    except Exception:  # a name that cannot be resolved: what is not known is not checked
+        pass
+    return {}
 
 
 def problems(error: Any, path: str, *, secret: bool = False) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import threading
 import warnings
@@ -75,8 +76,18 @@ class StepHandle:
             cached_tokens: of those sent, how many the provider had already.
             cost_usd: US dollars.
 
-        Outside of a run nothing happens.
+        Outside of a run nothing is kept.
+
+        Raises:
+            ValueError: a number that cannot be: below zero, not finite, a part of a token.
         """
+        for name, tokens in (("input", input_tokens), ("output", output_tokens), ("cached", cached_tokens)):
+            if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+                raise ValueError(f"usage({name}_tokens={tokens!r}): a whole number that is not negative is needed")
+        if isinstance(cost_usd, bool) or not isinstance(cost_usd, (int, float)) or not 0 <= cost_usd < math.inf:
+            raise ValueError(f"usage(cost_usd={cost_usd!r}): a finite number of US dollars is needed")
+        if not isinstance(model, str):
+            raise ValueError(f"usage(model={model!r}): the name is a text")
 
 
 def current_step() -> StepHandle:

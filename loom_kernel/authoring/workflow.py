@@ -14,7 +14,16 @@ from loom_kernel.authoring.context import Context
 from loom_kernel.authoring.launcher import Options
 from loom_kernel.authoring.registry import normalize_workflow_name, registry
 from loom_kernel.authoring.result import RunResult
-from loom_kernel.authoring.schema import EMPTY, InputField, Inputs, ValueType, problems, resolver, unknown_input
+from loom_kernel.authoring.schema import (
+    EMPTY,
+    InputField,
+    Inputs,
+    ValueType,
+    fields_of,
+    problems,
+    resolver,
+    unknown_input,
+)
 from loom_kernel.authoring.source import source_of
 from loom_kernel.errors import DefinitionError, InputError, OutputError
 from loom_kernel.policies import Budget
@@ -284,14 +293,20 @@ class WorkflowDefinition(Generic[P, R]):
         """Outputs given to ``ctx.exit``: some of the declared ones.
 
         Raises:
-            OutputError: a name that is not declared.
+            OutputError: a name that is not declared, or a value that does not fit.
         """
+        if not isinstance(outputs, Mapping):
+            raise OutputError(self.name, [f"outputs: ctx.exit takes names and values, not a {type(outputs).__name__}"])
         declared = self.output_names
         if declared is None:
             return
-        wrong = [
-            f"{name}: not declared; there are {', '.join(sorted(declared))}" for name in outputs if name not in declared
-        ]
+        wrong: list[str] = []
+        types = fields_of(self.output_type.annotation)
+        for name, value in outputs.items():
+            if name not in declared:
+                wrong.append(f"{name}: not declared; there are {', '.join(sorted(declared))}")
+            elif name in types:
+                wrong += ValueType(types[name], lambda a: a, label=f"output {name!r}").check(value, name)[1]
         if wrong:
             raise OutputError(self.name, wrong)
 

@@ -1,13 +1,15 @@
 """Budgets: what a run and its children may spend, when it is warned, and how it is stopped softly.
 
-The upper half decides and is pure. :class:`Ledger` keeps an execution's account, and :func:`boundary` is where calls ask.
+The upper half decides and is pure. :class:`Ledger` keeps an execution's account, and :meth:`Ledger.look` is where calls ask.
 Semantics: Atomic's run budgets.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +24,8 @@ from loom_kernel.policies import Budget
 
 if TYPE_CHECKING:
     from loom_kernel.engine.execution import Execution
+
+log = logging.getLogger("loom_kernel.engine")
 
 WARN_AT_PERCENT = 80.0
 
@@ -140,7 +144,7 @@ class Ledger:
     def __init__(self, x: Execution, budget: Budget, parent: Ledger | None, node_id: str) -> None:
         self._x, self.budget, self._parent, self._node_id = x, budget, parent, node_id
         history: History = x.history
-        self._earlier_s = history.active_s
+        self._earlier_s = history.executed_s
         self._began = x.engine.clock.monotonic()
         self._children: dict[str, tuple[int, float]] = {
             record.node_id: (record.tokens, record.cost_usd)
@@ -150,9 +154,11 @@ class Ledger:
         self.tokens, self.cost = total(history)
         self._warned = set(history.warned)
         self._landing: asyncio.Task[Ending] | None = None
+        self._below: weakref.WeakSet[Ledger] = weakref.WeakSet()
         self.limited: bool = limits(budget) or (parent is not None and parent.limited)
         """Whether there is anything to look at, here or above."""
         if parent is not None:
+            parent._below.add(self)
             parent.adopt(node_id, self.tokens, self.cost)
 
     @property
@@ -202,6 +208,7 @@ class Ledger:
             if verdict.exhausted is not None:
                 error = WorkflowBudgetExceededError(*verdict.exhausted, frontier)
                 await account._land(verdict.exhausted, error)
+                self._rest_below(account)
                 raise error
 
     async def _land(self, reading: Reading, error: WorkflowBudgetExceededError) -> None:
@@ -209,28 +216,38 @@ class Ledger:
         if self._landing is None:
             x = self._x
             self._landing = x.loop.create_task(self._wrap_up(reading, error), context=x.engine.context)
-        ending = await asyncio.shield(self._landing)
+        try:
+            ending = await asyncio.shield(self._landing)
+        except asyncio.CancelledError:  # whoever found it does not wait any more; it is spent all the same
+            self._landing.add_done_callback(lambda landed: self._x.end_soon(landed.result()))
+            raise
         self._x.end_soon(ending)
 
+    def _rest_below(self, account: Ledger) -> None:
+        """The runs from this one up to the one that is stopped rest with it, whatever their bodies do about the error."""
+        if self is not account:
+            message = "stopped with the run that started it"
+            self._x.end_soon(Ending(kind="paused", reason="stopped", message=message))
+            if self._parent is not None:
+                self._parent._rest_below(account)
+
+    def _turns(self) -> Iterator[WrapUp]:
+        """What ends the turns of model stages that are at work here and below."""
+        yield from self._x.wrap_ups.values()
+        for ledger in self._below:
+            if not ledger._x.over:
+                yield from ledger._turns()
+
     async def _wrap_up(self, reading: Reading, error: WorkflowBudgetExceededError) -> Ending:
-        x = self._x
         result: dict[str, Any] = {
             "status": "budget_exceeded",
             **reading._asdict(),
             "percent": round(reading.percent, 1),
             "frontier_stage": error.frontier,
         }
-        wrap_up = next(iter(x.wrap_ups.values()), None)
+        wrap_up = next(self._turns(), None)
         if wrap_up is not None:
-            try:
-                told = await asyncio.wait_for(wrap_up(WRAP_UP), WRAP_UP_PATIENCE_S)
-            except Exception:  # it has no summary, then
-                told = {}
-            result |= {
-                name: told[key]
-                for key, name in (("summary", "wrap_up_summary"), ("usage", "wrap_up_usage"))
-                if key in told
-            }
+            result |= await self._told(wrap_up)
         return Ending(
             kind="blocked",
             value=result,
@@ -241,3 +258,23 @@ class Ledger:
             message=str(error),
             resumable=True,
         )
+
+    async def _told(self, wrap_up: WrapUp) -> dict[str, Any]:
+        """What the stage says before it ends; nothing, where it fails or takes too long."""
+        engine = self._x.engine
+        turn = asyncio.ensure_future(wrap_up(WRAP_UP))
+        patience = asyncio.ensure_future(engine.clock.sleep(WRAP_UP_PATIENCE_S))
+        await asyncio.wait((turn, patience), return_when=asyncio.FIRST_COMPLETED)
+        late = not turn.done()
+        for task in (turn, patience):
+            task.cancel()
+        if late:
+            return {}
+        try:
+            told = turn.result()
+            said = {f"wrap_up_{name}": told[name] for name in ("summary", "usage") if name in told}
+            codec.encode(said)
+        except (Exception, asyncio.CancelledError) as error:
+            log.warning("run %s: the stage that was told to wrap up could not: %s", self._x.run_id, error)
+            return {}
+        return said

@@ -18,7 +18,14 @@ from loom_kernel.engine.endings import Ending
 from loom_kernel.engine.keys import child_run_id
 from loom_kernel.engine.replay import Hit, Live, Record
 from loom_kernel.engine.waiting import done
-from loom_kernel.errors import ChildWorkflowError, JournalError, ResumeError, StaleLeaseError, WorkflowExit
+from loom_kernel.errors import (
+    ChildWorkflowError,
+    JournalError,
+    ResumeError,
+    StaleLeaseError,
+    WorkflowBudgetExceededError,
+    WorkflowExit,
+)
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append
 from loom_kernel.policies import Budget
@@ -111,8 +118,9 @@ async def _run(
         if x.recording and not (ending is not None and ending.kind in ("paused", "blocked")):
             reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "")
             took = x.engine.clock.monotonic() - began
+            tokens, cost = x.ledger.child(call.node_id)
             x.recorder.ride(
-                ev.NodeCancelled(reason=reason, duration_s=took),
+                ev.NodeCancelled(reason=reason, duration_s=took, tokens=tokens, cost_usd=cost),
                 call.node_id,
                 f"{call.node_id}:cancelled:{x.lease.epoch}",
             )
@@ -138,7 +146,7 @@ async def _run(
             )
         )
         await x.loop.create_future()  # until the end cancels it
-    if result.status == "blocked" and result.reason == "budget":
+    if result.status == "blocked" and isinstance(result.error, WorkflowBudgetExceededError):
         # Its own budget is spent, not ours: that is an outcome like an exit, and we go on.
         result = replace(result, exited=True, exit_reason="budget", reason=None, error=None)
     if not result.exited and result.status in ("failed", "killed", "cancelled", "blocked"):

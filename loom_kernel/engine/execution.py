@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import threading
 import weakref
 from collections import OrderedDict
@@ -144,8 +145,8 @@ class Execution:
             on_mismatch=self._mismatched,
         )
         created = history.created
-        self.wrap_ups: dict[str, budgets.WrapUp] = {} if parent is None else parent[0].wrap_ups
-        """Of the model stages at work in the whole family, by node."""
+        self.wrap_ups: dict[str, budgets.WrapUp] = {}
+        """Of the model stages at work in this run itself, by node."""
         self.ledger: budgets.Ledger = budgets.Ledger(
             self,
             budgets.resolve(
@@ -191,7 +192,9 @@ class Execution:
     def concurrency(self) -> int | None:
         """What the input ``max_concurrency`` says, where there is one: how many branches ``ctx.parallel`` has at work."""
         asked = self.inputs.get("max_concurrency")
-        return int(asked) if isinstance(asked, (int, float)) and not isinstance(asked, bool) and asked >= 1 else None
+        if isinstance(asked, bool) or not isinstance(asked, (int, float)):
+            return None
+        return int(asked) if 1 <= asked < math.inf else None
 
     def on_output(self, handle: LiveHandle) -> None:
         """A step printed or said how far it is: write it, after a moment in which more may come."""
@@ -359,7 +362,7 @@ class Execution:
 
     def end_soon(self, ending: Ending) -> None:
         """The same in the next turn of the loop, so that the body hears of it first; what it does then is no end of its own."""
-        if self._stopping is None:
+        if self._stopping is None and self._exit is None and self._ending is None:
             self._stopping = ending
             self._loop.call_soon(self.end, ending)
 

@@ -149,6 +149,13 @@ class LiveHandle(StepHandle):
         cost_usd: float = 0.0,
     ) -> None:
         """See :meth:`StepHandle.usage`."""
+        super().usage(
+            model,
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            cached_tokens=cached_tokens,
+            cost_usd=cost_usd,
+        )
         call = ev.ModelCalled(
             model=model,
             attempt=self.attempt,

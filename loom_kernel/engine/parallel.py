@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.engine.frontier import Branch
-from loom_kernel.errors import DefinitionError, ParallelFailure
+from loom_kernel.errors import DefinitionError, ParallelFailure, WorkflowBudgetExceededError
 
 if TYPE_CHECKING:
     from loom_kernel.engine.execution import Execution
@@ -62,6 +62,9 @@ class Parallel:
             self._over.cancel()
             await self._end()
         if self._errors:
+            spent = [e for e in self._errors.values() if isinstance(e, WorkflowBudgetExceededError)]
+            if len(spent) == len(self._items):  # each branch kept its result: the run is stopped, nothing has failed
+                raise spent[0]
             raise ParallelFailure([self._errors[i] for i in sorted(self._errors)], self._results)
         return self._results
 

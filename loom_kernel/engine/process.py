@@ -155,6 +155,7 @@ def child_main() -> None:
             say("progress", (done, total))
 
         def usage(self, *args: Any, **numbers: Any) -> None:
+            super().usage(*args, **numbers)
             say("usage", (args, numbers))
 
     frame = _read(sys.stdin.buffer)

@@ -116,7 +116,7 @@ class History:
         edits: how often the run was gone on with edited code.
         source, version: of the body whose calls were run last. One that was only resumed, and stopped before its
             first effect, is not yet what the run is.
-        active_s: seconds in which it was executed; of a worker that died, up to its last event.
+        active_s: seconds in which it was executed, in stretches that are over; see :attr:`executed_s`.
         tokens, cost_usd: what models used in this run itself.
         warned: dimensions of the budget that were warned of.
         budget: the limits that resumes gave, the newest of each.
@@ -171,10 +171,16 @@ class History:
             if self._since is not None:  # a worker that died said nothing: its stretch ends with its last event
                 self.active_s += max(0.0, (self._last_at if begins else at) - self._since)
             self._since = at if begins else None
-        self._last_at = at
+        if entry.type not in _OF_OTHERS:
+            self._last_at = at
         fold = _FOLDS.get(entry.type)
         if fold is not None:
             fold(self, entry.event, entry.node_id or "", entry.seq)
+
+    @property
+    def executed_s(self) -> float:
+        """Seconds in which it was executed before now: of a worker that died, up to the last that it wrote."""
+        return self.active_s + (max(0.0, self._last_at - self._since) if self._since is not None else 0.0)
 
     def _record(self, node_id: str, seq: int, kind: str | None = None, name: str | None = None) -> Record:
         record = self.records.get(node_id)
@@ -213,7 +219,7 @@ class History:
 
     def _run_forked(self, e: ev.RunForked, _: str, seq: int) -> None:
         self.forked = e
-        self.tokens, self.cost_usd = 0, 0.0  # copies cost nothing
+        self.tokens, self.cost_usd, self.warned = 0, 0.0, set()  # copies cost nothing
         for record in self.records.values():
             record.tokens, record.cost_usd = 0, 0.0
         self.accepted.update(self.records)  # who forks wants other calls: a copy that is not asked for holds up nothing
@@ -280,6 +286,7 @@ class History:
 
     def _node_cancelled(self, e: ev.NodeCancelled, node_id: str, seq: int) -> None:
         record = self._record(node_id, seq)
+        record.tokens, record.cost_usd = max(record.tokens, e.tokens), max(record.cost_usd, e.cost_usd)
         if record.status == "open":
             record.status = "cancelled"
 
@@ -338,6 +345,9 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
 
 
 _STRETCHES = frozenset({ev.RunStarted.type, ev.RunPaused.type, ev.RunEnded.type})
+
+_OF_OTHERS = ev.POSTS | {ev.LeaseTaken.type}
+"""What is written although nobody executes the run; it does not make the stretch of a worker that died longer."""
 
 
 def used_tokens(call: ev.ModelCalled) -> int:

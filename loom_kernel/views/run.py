@@ -378,7 +378,9 @@ class RunView:
         self._node(node_id).passed = True
 
     def _node_cancelled(self, e: ev.NodeCancelled, node_id: str, at: float) -> None:
-        self._settle(self._node(node_id), "cancelled", e.attempts, e.duration_s, at)
+        node = self._node(node_id)
+        self._settle(node, "cancelled", e.attempts, e.duration_s, at)
+        self._child_spent(node, e.tokens, e.cost_usd)
         self._prompts.pop(node_id, None)
 
     def _node_logged(self, e: ev.NodeLogged, node_id: str, at: float) -> None:

@@ -80,6 +80,8 @@ def static_html(view: RunView, *, times: bool = True) -> str:
     facts = [words.steps_words(view)]
     if times and view.at_rest and view.started_at is not None:
         facts.append(words.duration(view.active_s))
+    if times and (spent := words.spent(view)):
+        facts.append(spent)
     parts = [
         f'<div class="wf-static" data-run="{escape(view.run_id)}" style="font-size:13px;line-height:1.5;margin:4px 0">',
         f"<div><b>{escape(view.workflow)}</b>&ensp;",
