@@ -253,6 +253,16 @@ class NodeCancelled(Event):
     cost_usd: float = 0.0
 
 
+class NodeRecalled(Event):
+    """The body of a fork asked for a copied call, so that it is a part of this run; once a call.
+
+    ``parents`` are as in ``node.started``: what it came after here.
+    """
+
+    type: ClassVar[str] = "node.recalled"
+    parents: list[str] = []
+
+
 class NodeLogged(Event):
     """Lines that a step printed or logged."""
 
@@ -471,8 +481,8 @@ EVENTS: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
-        NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeLogged, NodeProgressed,
-        ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
+        NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeRecalled, NodeLogged,
+        NodeProgressed, ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,
         StorageCommitted,
     )

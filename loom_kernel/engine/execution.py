@@ -113,6 +113,7 @@ class Execution:
         if listener is not None:
             self._entries.listen(listener)
         self.lookup = Lookup(history, accept=accept)
+        self._copies = set(history.copied)  # of a fork: what it has not asked for yet
         self.turns = Turns(self.lookup)
         self.keys = Occurrences()
         self.tracker = GraphFrontierTracker()
@@ -531,6 +532,9 @@ class Execution:
         if branch.failures:
             self._note_passed(branch)
         call = Call(node_id, kind, name, where, found, parents, branch)
+        if self._copies and node_id in self._copies:
+            self._copies.remove(node_id)
+            self.recorder.ride(ev.NodeRecalled(parents=parents.recorded(node_id)), node_id, f"{node_id}:recalled")
         self.calls.append(call)
         self.held.moved()
         return call

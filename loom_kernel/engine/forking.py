@@ -120,7 +120,7 @@ def copies(source: str, entries: Iterable[JournalEntry], cut: Cut) -> Copies:
         if node_id in gone
     }
     early.update(cut.early)
-    runs_again = gone | set(cut.children)
+    runs_again = gone | set(cut.children) | set(history.stale)
     kept = frozenset(
         r.node_id for r in records.values() if r.node_id not in runs_again and (replayable(r) or r.node_id in answers)
     )
@@ -152,7 +152,7 @@ def _parents(read: Iterable[_Read]) -> dict[str, Sequence[str]]:
     """The parents of each call; siblings of a wide fan-out share one sequence."""
     found: dict[str, Sequence[str]] = {}
     for one in read:
-        if isinstance(one.event, (ev.NodeStarted, ev.PromptOpened)) and one.node_id is not None:
+        if isinstance(one.event, (ev.NodeStarted, ev.PromptOpened, ev.NodeRecalled)) and one.node_id is not None:
             parents: Sequence[str] = one.event.parents
             if len(parents) == 1 and parents[0].startswith("="):
                 parents = found.get(parents[0][1:], ())

@@ -112,6 +112,7 @@ class History:
         cancel: asked for and not yet done.
         accepted: records that a person gave up when accepting a mismatch, or let go when forking.
         forked: says that the records before it are copies of another run's.
+        copied: those of them that the body has not asked for yet.
         stale: records whose calls a person let run again, since their code was edited, and which have not run since.
         edits: how often the run was gone on with edited code.
         source, version: of the body whose calls were run last. One that was only resumed, and stopped before its
@@ -149,6 +150,7 @@ class History:
         self.budget: dict[str, float] = {}
         self._since: float | None = None  # when the stretch that goes on now began
         self._last_at = 0.0
+        self.copied: set[str] = set()
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> History:
@@ -222,6 +224,7 @@ class History:
         self.tokens, self.cost_usd, self.warned = 0, 0.0, set()  # copies cost nothing
         for record in self.records.values():
             record.tokens, record.cost_usd = 0, 0.0
+        self.copied = {node_id for node_id, record in self.records.items() if replayable(record)}
         self.accepted.update(self.records)  # who forks wants other calls: a copy that is not asked for holds up nothing
 
     def _run_edited(self, e: ev.RunEdited, _: str, seq: int) -> None:
@@ -232,6 +235,9 @@ class History:
         self.edits += 1
         self.stale.update(e.again)
         self.accepted.update(e.aside)
+
+    def _node_recalled(self, e: ev.NodeRecalled, node_id: str, seq: int) -> None:
+        self.copied.discard(node_id)
 
     def _cancel_requested(self, e: ev.CancelRequested, _: str, seq: int) -> None:
         if not self.over:
@@ -325,6 +331,7 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.MismatchAccepted.type: History._mismatch_accepted,
     ev.RunForked.type: History._run_forked,
     ev.RunEdited.type: History._run_edited,
+    ev.NodeRecalled.type: History._node_recalled,
     ev.CancelRequested.type: History._cancel_requested,
     ev.NodeStarted.type: History._node_started,
     ev.NodeRetrying.type: History._node_retrying,
@@ -403,6 +410,7 @@ class Lookup:
     def __init__(self, history: History, *, accept: bool = False) -> None:
         self._records = history.records
         self._stale = stale = history.stale
+        self._copied = history.copied
         self._accept = accept
         self._asked: set[str] = set()
         self._waiting: dict[tuple[str, str], dict[str, None]] = {}
@@ -463,7 +471,8 @@ class Lookup:
 
     def drift(self) -> list[str]:
         """Records with an effect that this execution never asked for."""
-        return [r.node_id for r in self._records.values() if r.node_id not in self._asked and had_effect(r)]
+        unasked = (r for r in self._records.values() if r.node_id not in self._asked and had_effect(r))
+        return [r.node_id for r in unasked if r.node_id not in self._copied]
 
 
 # ---------------------------------------------------------------- quiescence

@@ -144,11 +144,8 @@ with steps as ({_STEPS}), resumed as (
     select run_id, max(seq) as seq from {{events}} where type = 'run.started' group by run_id
 ), forked as (
     select run_id, max(seq) as seq from {{events}} where type = 'run.forked' group by run_id
-), unasked as (
-    select run_id, unnest((payload::json->'drift')::varchar[]) as node_id from (
-        select run_id, arg_max(payload, seq) as payload from {{events}}
-        where type = 'run.ended' and run_id in (select run_id from forked) group by run_id
-    )
+), recalled as (
+    select run_id, node_id, payload from {{events}} where type = 'node.recalled'
 ), folded as (
     select run_id, node_id, min(seq) as first_seq,
         min(created_at) filter (type in ('node.started', 'prompt.opened')) as started_at,
@@ -173,7 +170,7 @@ select t.run_id, t.node_id,
         when 'node.cancelled' then 'cancelled' when 'node.retrying' then 'retrying' when 'prompt.opened' then 'waiting'
         else case when t.kind in ('sleep', 'prompt') then 'waiting' else 'running' end
     end as status,
-    coalesce((t.opening::json->'parents')::varchar[], []) as parents,
+    coalesce((coalesce(c.payload, t.opening)::json->'parents')::varchar[], []) as parents,
     case when t.is_prompt then 1 else t.started end as attempts,
     coalesce(t.last_type = 'node.completed' and t.last_seq < r.seq, false) as from_journal,
     t.since as started_at, t.until as ended_at,
@@ -182,9 +179,8 @@ select t.run_id, t.node_id,
     case when t.kind in ('sleep', 'prompt') and t.is_over then (t.last_at - t.started_at) / 1e6 else 0.0 end as waited_s,
     case when t.last_type in ('node.failed', 'node.retrying') then t.last_payload->>'$.error.message' end as error
 from timed t left join resumed r on r.run_id = t.run_id left join forked f on f.run_id = t.run_id
-where f.seq is null or t.last_seq > f.seq or not exists (
-    from unasked u where u.run_id = t.run_id and u.node_id = t.node_id  -- a copy that the fork never asked for is no part of it
-)
+left join recalled c on c.run_id = t.run_id and c.node_id = t.node_id and t.last_seq < f.seq
+where f.seq is null or t.last_seq > f.seq or c.run_id is not null  -- a copy that was not asked for is no part of the fork
 """
 
 _ATTEMPTS = f"""

@@ -16,6 +16,7 @@ from loom_kernel.errors import ForkError, UnknownRunError
 from loom_kernel.runtime import look
 from loom_kernel.runtime.core import encode_inputs
 from loom_kernel.runtime.node import NodeRef, find_node
+from loom_kernel.views.node import split_node_id
 from loom_kernel.views.words import plural
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def sentence(source: Run[Any], path: str, family: forking.Family) -> str:
     """``forked from the run of 14:02 at fetch: 3 steps kept, 2 run again``."""
     kept = len(family.root.kept) + sum(len(theirs.kept) for _, _, theirs in family.children)
     again = len(family.root.again) + sum(len(theirs.again) for _, _, theirs in family.children)
-    at = f" at {path}" if path else ""
+    at = f" at {split_node_id(path).name}" if path else ""
     more = f", {again:,} run again" if again else ""
     return f"forked from the run of {look.clock(source.view.created_at)}{at}: {plural(kept, 'record')} kept{more}"
 

@@ -121,7 +121,7 @@ def compare(a: RunView, b: RunView, *, texts: Mapping[bytes, bytes] | None = Non
     texts = texts or {}
     made = Comparison(a, b, _facts(a, b))
     made.inputs = value_lines(bytes(a.inputs), bytes(b.inputs), texts)
-    if a.ended and b.ended:
+    if {a.status, b.status} <= {"completed", "skipped"}:
         made.output = value_lines(bytes(a.result), bytes(b.result), texts)
     made.error = text_lines(_error(a), _error(b))
     made.pairs = _pairs(a, b)
@@ -167,7 +167,7 @@ def _judge(pair: Pair, texts: Mapping[bytes, bytes]) -> None:
             what.append("arguments")
     if a.status != b.status:
         what.append("status")
-    if _outcome(a) != _outcome(b):
+    if a.status == b.status and _outcome(a) != _outcome(b):
         pair.result = value_lines(_outcome(a), _outcome(b), texts)
         if pair.result:
             what.append("answer" if a.kind == "prompt" else "result")

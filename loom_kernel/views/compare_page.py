@@ -244,4 +244,4 @@ def _note(pairs: list[Pair], counts: Mapping[Change, int], change: Change, times
         return WORDS[change]
     if change == "same":
         return (_took(pairs[0]) if times else "") or "the same"
-    return ", ".join(pairs[0].what)
+    return ", ".join("args" if word == "arguments" else word for word in pairs[0].what)

@@ -104,6 +104,7 @@ class RunView:
         self.revision = 0
         self.children: dict[str, RunView] = {}
         self._prompts: dict[str, PromptView] = {}
+        self._copies: dict[str, NodeView] = {}  # of the run that this one was forked from, not asked for yet
         self._rest = "pending"  # the status without regard to open questions
         self._active_s = 0.0
         self._active_since: float | None = None
@@ -279,26 +280,28 @@ class RunView:
         for node_id in e.drift:
             if node_id in self.nodes:
                 self.nodes[node_id].drift = True
-        self._forget_unused_copies()
         for node in self.nodes.values():
             if node.status in ACTIVE:
                 node.status, node.ended_at = "cancelled", at
         self._prompts.clear()
 
     def _run_forked(self, e: ev.RunForked, _: str, at: float) -> None:
+        """What another run did is set aside until the body asks for it, and cost nothing here."""
         for node in self.nodes.values():
-            node.copied, node.tokens, node.cost_usd = True, 0, 0.0
+            node.tokens, node.cost_usd = 0, 0.0
         self.tokens, self.cost_usd = 0, 0.0
+        self._copies, self.nodes, self.order = self.nodes, {}, []
         self._prompts.clear()
+        self.structure += 1
 
-    def _forget_unused_copies(self) -> None:
-        """What another run did, and this one never asked for, is no part of it."""
-        unused = {n for n, node in self.nodes.items() if node.copied and node.drift}
-        if unused:
-            self.nodes = {n: node for n, node in self.nodes.items() if n not in unused}
-            self.order = [n for n in self.order if n not in unused]
-            self.drift = [n for n in self.drift if n not in unused]
+    def _node_recalled(self, e: ev.NodeRecalled, node_id: str, at: float) -> None:
+        node = self._copies.pop(node_id, None)
+        if node is not None and node_id not in self.nodes:
+            node.copied = node.from_journal = True
+            self.nodes[node_id] = node
+            self.order.append(node_id)
             self.structure += 1
+            self._link(node, e.parents)
 
     def _step_changed(self, e: ev.StepChanged, _: str, at: float) -> None:
         self.steps_changed.append(e.name)
@@ -433,6 +436,7 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.RunPaused.type: RunView._run_paused,
     ev.RunEnded.type: RunView._run_ended,
     ev.RunForked.type: RunView._run_forked,
+    ev.NodeRecalled.type: RunView._node_recalled,
     ev.StepChanged.type: RunView._step_changed,
     ev.RunEdited.type: RunView._run_edited,
     ev.NodeStarted.type: RunView._node_started,

@@ -310,11 +310,13 @@ def test_a_fork_has_its_copies_and_not_those_it_never_asked_for() -> None:
         (0, "step:unused:#1", events.NodeCompleted(result=Raw(b"1"), duration_s=2.0)),
         (0, None, events.RunForked(source="other", kept=2)),
         (1, None, events.RunStarted(worker="h")),
+        (1, "step:used:#1", events.NodeRecalled(parents=["step:here:#1"])),
         (1, "step:write:#1", events.NodeStarted(name="write", kind="step", parents=["step:used:#1"])),
         (2, "step:write:#1", events.NodeCompleted(result=Raw(b"1"), duration_s=1.0)),
-        (2, None, events.RunEnded(status="completed", drift=["step:unused:#1"])),
+        (2, None, events.RunEnded(status="completed")),
     )
     rows = ask(fork, "select name, from_journal, duration_s from nodes order by name")
     assert rows == [("used", True, 2.0), ("write", False, 1.0)]
+    assert ask(fork, "select parents from nodes where name = 'used'") == [(["step:here:#1"],)]
     assert ask(fork, "select node_id from attempts") == [("step:write:#1",)]
     assert ask(fork, "select forked_from from runs") == [("other",)]

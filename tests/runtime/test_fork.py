@@ -95,6 +95,9 @@ def test_other_inputs_run_what_depends_on_them(report: WorkflowDefinition[Any, A
     assert forked.value == "[1] of 2"
     assert effects()[4:].count("fetch 2") == 1
     assert len(forked.nodes()) == len(first.nodes())
+    (question,) = [n for n in forked.nodes() if n.kind == "prompt"]
+    assert {forked.view.nodes[p].name for p in question.view.parents} == {"clean", "count"}, "those of this run"
+    assert forked.view.drift == [], "what it never asked for is no part of it"
     with pytest.raises(InputError, match="lmit"):
         first.fork(inputs={"lmit": 2})
 
@@ -162,8 +165,12 @@ def test_a_failed_run_is_forked_before_its_failure(runtime: Runtime, effects: Ef
     run = failing.start()
     run.settle(timeout=20)
     broken[0] = False
-    assert done(run.fork()).value == "yes"
+    forked = done(run.fork())
+    assert forked.value == "yes"
     assert effects() == ["passed", "last", "last"]
+    assert [(n.name, n.status, n.view.copied) for n in forked.nodes()] == [
+        ("passed", "failed", True), ("last", "completed", False),
+    ]  # fmt: skip
 
 
 @pytest.fixture
@@ -396,3 +403,14 @@ def test_executing_the_cell_again_attaches_to_the_unfinished_fork(runtime: Runti
     assert run.fork(from_node="look") is not forked
     host.execution = "3"
     assert asking.start() is not forked
+
+
+def test_a_fork_of_a_fork(report: WorkflowDefinition[Any, Any], effects: Effects) -> None:
+    """It has the copies of copies, and goes on from a node of its source."""
+    first = done(report.start())
+    second = done(first.fork(inputs={"limit": 2}))
+    n = len(effects())
+    third = done(second.fork(from_node="write"))
+    assert third.value == "[1] of 2"
+    assert effects()[n:] == ["write"]
+    assert [p.name for p in third.nodes()] == [p.name for p in second.nodes()]
