@@ -1,7 +1,7 @@
 // Makes the style sheet small enough to travel in every view: what repeats in it is written once and named by one letter.
 
 // Letters that a style sheet hardly contains, those of one byte first; what it does contain is not used.
-const LETTERS = [...'~^|?&_JQXZYKWGHPUV', ...'ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþ'];
+const LETTERS = [...'~^|?&_JQXZYKWGHPUV', ...'ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞßàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþĀāĂăĄąĆćĈĉĊċČčĎďĐđĒēĔĕĖėĘęĚěĜĝĞğĠġĢģĤĥĦħĨĩĪīĬĭĮįİıĲĳĴĵ'];
 const LONGEST = 28;
 
 /** A JavaScript module whose default export is `text`. */

@@ -603,6 +603,29 @@ def test_a_limit_bounds_how_many_calls_run_at_once() -> None:
     asyncio.run(main())
 
 
+def test_what_waits_for_its_turn_says_how_long() -> None:
+    """A call under a limit records how long it was queued; one that goes at once records nothing."""
+
+    async def main() -> None:
+        world = World()
+
+        @step(limit=1)
+        async def work(n: int) -> int:
+            await asyncio.sleep(0.05)
+            return n
+
+        async def body(ctx: Context) -> list[int]:
+            return await asyncio.gather(*(work(n) for n in range(3)))
+
+        execution = await world.start(body)
+        await rest(execution)
+        queued = [e.queued_s for e in events_of(execution, ev.NodeStarted)]
+        assert queued[0] < 0.02 and queued[1] >= 0.045 and queued[2] >= 0.09
+        await world.close()
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_never_awaited_warns_with_its_line() -> None:
     """Forgetting await is said, with the place."""
 

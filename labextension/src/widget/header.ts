@@ -43,7 +43,7 @@ export class Header {
     text(this.#steps, `${number(done)} of ${count(total, 'step')}${snap.spent && ` · ${snap.spent}`}`);
     attr(this.#steps, 'title', snap.counts.fromJournal ? `${snap.counts.fromJournal} from the journal` : '');
     const { failed } = snap.counts;
-    this.#failed.hidden = !failed || total < 2;
+    this.#failed.hidden = !failed || (failed === 1 && snap.failure !== null); // else the words say it already
     text(this.#failed, `${number(failed)} failed`);
     this.#bar.style.width = `${total ? (100 * done) / total : 0}%`;
     attr(this.#track, 'data-tone', snap.tone);
