@@ -14,7 +14,7 @@ export function snap(more: Partial<Snapshot> = {}): Snapshot {
     ended: false, counts: { total: 2, done: 1, failed: 0, fromJournal: 0 }, nodes: 2, now: 1000, activeS: 0,
     activeSince: 990, startedAt: 990,
     graph: { hash: 'a', width: 300, height: 72, boxes: [box('a'), box('b', { x: 164 })], edges: [{ a: 0, b: 1, path: '' }] },
-    questions: [], failure: null, notice: '', report: '', result: '', logLines: 0, serial: 1,
+    questions: [], failure: null, notice: '', report: '', result: '', logLines: 0, serial: 1, spent: '',
     buttons: [{ action: 'stop', label: 'Stop', primary: false }], ...more
   }; // prettier-ignore
 }
