@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from loom_kernel.authoring.unknown import Finished, UnknownAttempt
     from loom_kernel.authoring.workflow import WorkflowDefinition, resolve_inputs, workflow
+    from loom_kernel.engine.frontier import GraphFrontierTracker
     from loom_kernel.errors import (
         AnswerError,
         ChildWorkflowError,
@@ -59,7 +60,9 @@ if TYPE_CHECKING:
         UnknownWorkflowError,
         ValueNotStorableError,
         WorkflowBudgetExceededError,
+        WorkflowInfrastructureError,
         WouldBlock,
+        is_retryable_workflow_error,
     )
     from loom_kernel.policies import Budget, Retry
     from loom_kernel.runtime.api import configure, get_run, resume, run, runs, sql
@@ -82,8 +85,10 @@ _HOMES = {
         "MutatedArgumentError", "NeedsAnswer", "OutputError", "ParallelFailure", "ResumeError", "RetryableError",
         "RunError", "RunFailed", "RunStopped", "SettingsError", "SqlError", "StepFailed", "StepTimeout",
         "StorageUnavailableError", "UnhashableArgumentError", "UnknownRunError", "UnknownWorkflowError",
-        "ValueNotStorableError", "WorkflowBudgetExceededError", "WouldBlock",
+        "ValueNotStorableError", "WorkflowBudgetExceededError", "WorkflowInfrastructureError", "WouldBlock",
+        "is_retryable_workflow_error",
     ),
+    "loom_kernel.engine.frontier": ("GraphFrontierTracker",),
     "loom_kernel.policies": ("Budget", "Retry"),
     "loom_kernel.runtime.api": ("configure", "get_run", "resume", "run", "runs", "sql"),
     "loom_kernel.runtime.run": ("Run",),
@@ -100,6 +105,7 @@ __all__ = [
     "FatalError",
     "Finished",
     "ForkError",
+    "GraphFrontierTracker",
     "InputError",
     "JournalError",
     "LoomError",
@@ -133,12 +139,14 @@ __all__ = [
     "ValueNotStorableError",
     "WorkflowBudgetExceededError",
     "WorkflowDefinition",
+    "WorkflowInfrastructureError",
     "WouldBlock",
     "__version__",
     "configure",
     "create_registry",
     "current_step",
     "get_run",
+    "is_retryable_workflow_error",
     "load_ipython_extension",
     "normalize_workflow_name",
     "registry",

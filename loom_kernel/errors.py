@@ -405,13 +405,27 @@ class StorageConfigError(JournalError, ValueError):
     """The journal's settings are wrong."""
 
 
-class StorageUnavailableError(JournalError):
+class WorkflowInfrastructureError(LoomError):
+    """The machinery around a run failed, not its own code: the same may succeed when it is asked for again.
+
+    Attributes:
+        retryable: True.
+        code: which fault, in the reference's spelling: storage_unavailable or stale_work_lease.
+    """
+
+    retryable = True
+    code = ""
+
+
+class StorageUnavailableError(JournalError, WorkflowInfrastructureError):
     """The journal cannot be read or written now. Never answered by switching to memory.
 
     Args:
         message: what happened and what to do.
         location: the folder or address.
     """
+
+    code = "storage_unavailable"
 
     def __init__(self, message: str, location: str | None = None) -> None:
         super().__init__(message, location)
@@ -421,8 +435,10 @@ class StorageUnavailableError(JournalError):
         return self.message
 
 
-class StaleLeaseError(JournalError):
+class StaleLeaseError(JournalError, WorkflowInfrastructureError):
     """Another worker holds the run now; this one's write was not kept."""
+
+    code = "stale_work_lease"
 
     def __init__(self, run_id: str, holder: str | None = None) -> None:
         super().__init__(run_id, holder)
@@ -478,3 +494,21 @@ class StorageConflictError(StorageRejectedError):
 
 class SqlError(LoomError, ValueError):
     """A query was refused or failed; the sentence says which tables there are when a name is wrong."""
+
+
+def is_retryable_workflow_error(error: BaseException | None) -> bool:
+    """Whether the error, or any that it came from, is a :class:`WorkflowInfrastructureError`.
+
+    Errors of a workflow's own code are not, nor is what a step raised.
+    """
+    seen: set[int] = set()
+    todo = [error]
+    while todo:
+        found = todo.pop()
+        if found is None or id(found) in seen:
+            continue
+        if isinstance(found, WorkflowInfrastructureError):
+            return True
+        seen.add(id(found))
+        todo += [found.__cause__, found.__context__]
+    return False

@@ -13,6 +13,7 @@ from loom_kernel.runtime import Run, RunList, get_runtime
 if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
     from loom_kernel.policies import Budget
+    from loom_kernel.runtime.callbacks import OnRunEnd, OnRunStart, OnStage
 
 
 def configure(
@@ -104,26 +105,50 @@ def resume(
 
 
 def run(
-    definition: WorkflowDefinition[..., Any] | str, inputs: Mapping[str, Any] | None = None, **options: Any
+    definition: WorkflowDefinition[..., Any] | str,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    on_run_start: OnRunStart | None = None,
+    on_stage_start: OnStage | None = None,
+    on_stage_end: OnStage | None = None,
+    on_run_end: OnRunEnd | None = None,
+    **options: Any,
 ) -> Run[Any]:
     """Start a workflow, given itself or by its name; durable when it returns.
+
+    The callbacks hear what the journal holds, in order, each once: for a run that was there already its history first.
+    They are functions, called in a thread, or coroutine functions, awaited on the thread of the runs. What they raise is
+    logged and has no effect. The last ones may be called a moment after ``await`` of the run has returned; a run
+    that is paused and resumed in this process is told on. A child workflow is one node of its parent.
 
     Args:
         definition: what ``@workflow`` made, or a name.
         inputs: its inputs.
+        on_run_start: called with the run's read model when it is first executed.
+        on_stage_start: called with the run's id and the node's read model when a step, tool, question, sleep or child
+            begins; not again for its retries.
+        on_stage_end: called likewise when it completed, failed or was cancelled.
+        on_run_end: called with the run's id, its status, what it returned, its error as text and the reason that it gave
+            to ``ctx.exit``; None where there is none.
         options: ``key, budget, tags, fresh, show, answers, worker``, as ``definition.options`` takes them.
 
     Raises:
-        UnknownWorkflowError, InputError: before anything runs.
+        UnknownWorkflowError, InputError, DefinitionError: before anything runs.
     """
     from loom_kernel.authoring.registry import registry
     from loom_kernel.authoring.workflow import WorkflowDefinition
+    from loom_kernel.runtime.callbacks import Callbacks, tell
 
     if isinstance(definition, str):
         definition = registry.get(definition)
     if not isinstance(definition, WorkflowDefinition):
         raise DefinitionError(f"run() takes a workflow or its name, not a {type(definition).__name__}")
+    callbacks = Callbacks(
+        on_run_start=on_run_start, on_stage_start=on_stage_start, on_stage_end=on_stage_end, on_run_end=on_run_end
+    )
     started: Run[Any] = definition.options(**options).start(**(inputs or {}))
+    if callbacks.any:
+        tell(started, callbacks)
     return started
 
 

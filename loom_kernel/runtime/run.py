@@ -364,7 +364,7 @@ class Run(Generic[R]):
     def _nothing_asked(self) -> str:
         asks = f"{outcome.title(self)} asks nothing now"
         last = next((node for node in reversed(self.view.nodes.values()) if node.kind == "prompt"), None)
-        if last is not None:
+        if last is not None and last.status in ("running", "completed"):
             who = f" by {last.answered_by}" if last.answered_by else ""
             return f"{asks}: {last.name!r} was answered{who} already, and the first answer counts"
         if self.view.at_rest:

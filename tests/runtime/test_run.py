@@ -374,6 +374,16 @@ def test_an_answer_that_does_not_fit_leaves_the_question_open(asking: WorkflowDe
         run.answer(True)
 
 
+def test_a_paused_run_that_was_not_answered_says_that_it_is_paused(asking: WorkflowDefinition[Any, str]) -> None:
+    """It does not claim that somebody answered."""
+    run = asking.start()
+    until(lambda: run.prompts())
+    run.stop()
+    run.settle(timeout=10)
+    with pytest.raises(AnswerError, match="is paused and asks nothing"):
+        run.answer(True)
+
+
 def test_several_open_questions_are_listed(runtime: Runtime) -> None:
     """An answer without a name says which there are."""
 
