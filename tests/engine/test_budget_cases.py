@@ -15,6 +15,9 @@ from loom_kernel.authoring.workflow import define
 from loom_kernel.clock import VirtualClock
 from loom_kernel.errors import OutputError, ParallelFailure, WorkflowBudgetExceededError
 from loom_kernel.policies import Budget
+from loom_kernel.views.run import RunView
+from loom_kernel.views.snapshot import shoot
+from loom_kernel.views.text import plain, static_html
 from tests.engine.harness import World, asked, events_of, nodes, rest
 
 
@@ -407,6 +410,38 @@ def test_outputs_of_an_exit_fit_their_declaration() -> None:
             assert sentence in str(result.error)
         result = await world.run(leaves({"rows": 3}))
         assert (result.status, result.result) == ("blocked", {"rows": 3})
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_the_views_top_line_says_what_models_cost() -> None:
+    """Its children's with it; the text that nbval compares says nothing of it."""
+
+    async def main() -> None:
+        world = World()
+
+        @step
+        async def dear() -> None:
+            current_step().usage("m", input_tokens=100, cost_usd=0.25)
+
+        async def inner(ctx: Context) -> None:
+            await dear()
+
+        child = define(inner)
+
+        async def body(ctx: Context) -> None:
+            await ctx.workflow(child)
+            await dear()
+
+        execution = await world.start(define(body))
+        await rest(execution)
+        view = RunView(execution.run_id)
+        for entry in execution.entries:
+            view.apply(entry)
+        assert (view.tokens, view.cost_usd) == (200, 0.5)
+        assert shoot(view, world.clock.time()).spent == "$0.50"
+        assert "$0.50" in static_html(view) and "$0.50" not in plain(view)
         await world.close()
 
     asyncio.run(main())
