@@ -64,7 +64,7 @@ def test_fork_diff_why(project: Path, chromium: str, artifacts: Path) -> None:
     """
     write_notebook(project / "compare.ipynb", CELLS)
     with Lab(project) as lab:
-        for number, (width, theme) in enumerate([(1400, "light"), (600, "dark"), (600, "light"), (1400, "dark")]):
+        for number, (width, theme) in enumerate([(600, "light"), (1400, "light"), (600, "dark"), (1400, "dark")]):
             with lab.open("compare.ipynb", chromium, width=width, height=1100, theme=theme) as page:
                 if number == 0:
                     for index in range(len(CELLS)):
