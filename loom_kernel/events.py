@@ -68,7 +68,10 @@ class RunCreated(Event):
     root_run_id: str | None = None
     forked_from: str | None = None
     source: str = ""  # the body's text, so that a resume can show what changed
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = {}  # Python, packages, the project's commit
+    session: str = ""  # the kernel's life in which it was started
+    continues: str = ""  # the session that broke, where that one is continued
+    family_version: str = ""  # of the body and everything durable that it can call
     secret_inputs: list[str] = []
     for_worker: bool = False  # whoever started it leaves it to a worker
     budget: dict[str, float] = {}  # what its start was given, beside the definition's own

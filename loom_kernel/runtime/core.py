@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import platform
 import shutil
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from loom_kernel import codec, events
-from loom_kernel._version import __version__
+from loom_kernel.authoring.code import family_version
 from loom_kernel.authoring.launcher import Options
 from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.result import RunResult
@@ -48,6 +47,8 @@ from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.loop import LoopThread
 from loom_kernel.runtime.run import Run
 from loom_kernel.runtime.runs import RunList
+from loom_kernel.runtime.sessions import Sessions
+from loom_kernel.runtime.surroundings import surroundings
 from loom_kernel.runtime.tuning import Tuning
 from loom_kernel.settings import Settings
 
@@ -98,6 +99,7 @@ class Runtime:
         self._runs: weakref.WeakValueDictionary[str, Run[Any]] = weakref.WeakValueDictionary()
         self._live: set[Run[Any]] = set()
         self._tuning = Tuning()
+        self._sessions = Sessions("")
         self._starts: dict[tuple[str | None, str], itertools.count[int]] = {}
         self._place_lock = threading.Lock()
         self._closed = False
@@ -170,6 +172,7 @@ class Runtime:
             budget=self._project_budget(),
         )
         self._journal = journal
+        self._sessions = Sessions(holder.id)
         self.attendant.begin()
 
     async def _open_temporary(self) -> RunJournal:
@@ -287,9 +290,15 @@ class Runtime:
             _check_for_worker(definition, options)
         inputs = definition.validate_inputs(given)
         encoded, blobs = encode_inputs(inputs)
+        looks = self._looks(options, place)
+        if looks:
+            await self._sessions.look_back(journal, place.notebook)
         created = self._created(definition, encoded, options, place)
         if not options.fresh:
-            found = await look.find(self, journal, created, looks=self._looks(options, place))
+            found = await look.find(self, journal, created, looks=looks)
+            if found is None and looks and not options.worker:
+                done = self._sessions.take(created, look.same_start)
+                found = look.Found(done, "finished") if done is not None else None
             if found is not None:
                 return await self._continue(found, definition, inputs, options)
         if blobs:
@@ -320,7 +329,10 @@ class Runtime:
             cell=place.cell,
             nth=self._nth(definition, encoded, place),
             source=definition.source,
-            environment={"python": platform.python_version(), "loom_kernel": __version__},
+            environment=surroundings(Path.cwd()),
+            session=self._sessions.id,
+            continues=self._sessions.continues(place.notebook),
+            family_version=family_version(definition.fn),
             secret_inputs=sorted(definition.secret_inputs),
             for_worker=options.worker,
             budget=budgets.to_record(options.budget),

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 UNFINISHED = ("pending", "running", "awaiting_input", "paused", "interrupted")
 
-How = Literal["attach", "resume", "follow"]
+How = Literal["attach", "resume", "follow", "finished"]
 
 
 @dataclass(frozen=True)
 class Found:
-    """The run that is meant, and what to do with it: it lives here, it rests, or another worker has it."""
+    """The run that is meant, and what to do with it: it lives here, it rests, another worker has it, or it is finished."""
 
     summary: RunSummary
     how: How
@@ -69,6 +69,16 @@ def same_inputs(a: RunCreated, b: RunCreated) -> bool:
     return same
 
 
+def same_start(done: RunCreated, now: RunCreated) -> bool:
+    """Whether a finished run is what a start would make: the same workflow, inputs and place, and the same code."""
+    return (
+        workflow_names_equal(done.workflow, now.workflow)
+        and done.family_version == now.family_version
+        and _same_place(done, now)
+        and same_inputs(done, now)
+    )
+
+
 def _same_place(a: RunCreated, b: RunCreated) -> bool:
     return (a.key, a.notebook, a.cell, a.nth) == (b.key, b.notebook, b.cell, b.nth) and same_fork(a, b)
 
@@ -86,6 +96,11 @@ def _how(runtime: Runtime, summary: RunSummary) -> How:
 
 def sentence(found: Found, view: RunView) -> str:
     """What a start says that found its run: ``attached to the run of 14:02, 3 of 5 steps done; ...``."""
+    if found.how == "finished":
+        return (
+            f"this is the run of {clock(view.created_at)}, finished by the session that this one continues; "
+            "fresh=True starts anew"
+        )
     verb = {"attach": "attached to", "resume": "resumed", "follow": "following"}[found.how]
     elsewhere = f", which {_who(view)}" if found.how == "follow" else ""
     counts = view.counts

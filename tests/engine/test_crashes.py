@@ -78,7 +78,7 @@ _rich = st.builds(
 )
 """A child, a question and a step that fails, beside something else."""
 
-trees = st.one_of(_bodies(_leaf, 6), *[_rich] * 5)
+trees = st.one_of(_bodies(_leaf, 6), *[_rich] * 12)
 
 
 class Play:

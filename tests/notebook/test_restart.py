@@ -65,3 +65,43 @@ def test_a_changed_cell_starts_anew(project: Path) -> None:
         attached = kernel.ok("r = squares.start(n=5)", cell_id="d")
         assert "attached to the run of" in attached.text
         assert kernel.ok("print(r.id)").text == first
+
+
+PAIR = [
+    *CELLS[:2],
+    ("w", "%%workflow one --input n:int\nreturn await effect(n)"),
+    *CELLS[2:3],
+    ("x", "first = one.start(n=90)\n(await first).result"),
+    ("y", "second = [one.start(n=n) for n in (91, 92)]\n[(await run).result for run in second]"),
+    ("d", "r = squares.start(n=2)"),
+]
+
+
+def test_run_all_gives_back_what_the_broken_session_had_finished(project: Path) -> None:
+    """Restart and Run All: finished runs are there at once, each once, the unfinished one goes on; nothing runs twice.
+
+    After that the session is an ordinary one: a cell that is run again makes a new run.
+    """
+    effects = project / "effects.txt"
+    with Kernel(project) as kernel:
+        for cell_id, code in PAIR:
+            kernel.ok(code, cell_id=cell_id)
+        ids = kernel.ok("print(first.id, *[run.id for run in second], r.id)").text
+        kernel.question()
+        kernel.kill()
+    assert effects.read_text().split() == ["90", "91", "92", "0", "1"]
+    with Kernel(project) as kernel:
+        cells = {cell_id: kernel.ok(code, cell_id=cell_id) for cell_id, code in PAIR}
+        assert kernel.ok("print(first.id, *[run.id for run in second], r.id)").text == ids
+        assert "finished by the session that this one continues" in cells["x"].text
+        assert cells["x"].text.splitlines()[-1] == str(90 * 90)
+        kernel.question()
+        kernel.answer("yes")
+        kernel.ok("await r")
+        assert effects.read_text().split() == ["90", "91", "92", "0", "1", "2", "3"]
+        kernel.ok(dict(PAIR)["x"], cell_id="x")
+        assert effects.read_text().split()[-1] == "90"
+    with Kernel(project) as kernel:
+        for cell_id, code in PAIR[:-1]:
+            kernel.ok(code, cell_id=cell_id)
+        assert effects.read_text().split()[-3:] == ["90", "91", "92"], "that session ended well: this one is anew"
