@@ -443,6 +443,14 @@ class MessagePosted(Event):
     by: str = ""
 
 
+class RunNoted(Event):
+    """Somebody wrote something down about the run; also when it has ended."""
+
+    type: ClassVar[str] = "run.noted"
+    text: str
+    by: str = ""
+
+
 # ---------------------------------------------------------------- what a project keeps, in a stream of its own
 
 
@@ -486,7 +494,7 @@ EVENTS: dict[str, type[Event]] = {
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeRecalled, NodeLogged,
         NodeProgressed, ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
-        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted,
+        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, RunNoted,
         StorageCommitted,
     )
 }  # fmt: skip
@@ -495,10 +503,13 @@ EVENTS: dict[str, type[Event]] = {
 POSTS = frozenset(
     cls.type
     for cls in (
-        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, StorageCommitted,
+        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, RunNoted, StorageCommitted,
     )
 )  # fmt: skip
 """Types that may be appended without the lease, by ``RunJournal.post``."""
+
+ANNOTATIONS = frozenset({RunNoted.type})
+"""Posts that a run takes when it has ended, too."""
 
 TERMINAL = frozenset({"completed", "skipped", "cancelled", "blocked", "failed", "killed"})
 """Run statuses after which nothing more is appended, unless the run is resumed."""

@@ -370,7 +370,7 @@ class JournalCore:
         if key is not None and key in head.keys:
             change.outcomes.append(head.keys[key])
             return change
-        if head.status in events.TERMINAL:
+        if head.status in events.TERMINAL and type_ not in events.ANNOTATIONS:
             raise RunOverError(run_id, head.status)
         if answer is not None:
             self._check_answer(head, node_id, answer)

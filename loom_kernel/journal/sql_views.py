@@ -215,10 +215,11 @@ where f.type = 'node.started' and (k.seq is null or f.seq > k.seq)  -- a copy wa
 _SIGNALS = """
 create or replace view signals as
 select global_seq, run_id, seq, type as kind, node_id, coalesce(payload->>'name', payload->>'prompt') as name,
-    payload::json->'value' as value, nullif(payload->>'by', '') as posted_by, make_timestamptz(created_at) as created_at
+    coalesce(payload::json->'value', payload::json->'text') as value, nullif(payload->>'by', '') as posted_by, make_timestamptz(created_at) as created_at
 from store.events
 where type in (
-    'prompt.answered', 'answer.kept', 'run.cancel_requested', 'run.stop_requested', 'run.wake_requested', 'message.posted'
+    'prompt.answered', 'answer.kept', 'run.cancel_requested', 'run.stop_requested', 'run.wake_requested', 'message.posted',
+    'run.noted'
 )
 """
 

@@ -440,6 +440,33 @@ class Run(Generic[R]):
         event = events.WakeRequested(correlation_ids=correlation_ids or [], by=self._runtime.host.place().label)
         await self._over(lambda: self._runtime.post(self._id, Append(event, None, f"wake:{uuid.uuid4().hex}")))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What people wrote down about it, the oldest first."""
+        self._refresh("r.notes")
+        return tuple(note.text for note in self.view.notes)
+
+    def note(self, text: str, *, by: str = "") -> None:
+        """Write something down about the run; also when it has ended. Durable when it returns.
+
+        Raises:
+            TypeError: it is no text.
+        """
+        by = self._by(by)
+        self._block("note()", lambda: self.note_async(text, by=by))
+
+    async def note_async(self, text: str, *, by: str = "") -> None:
+        """Twin of :meth:`note`."""
+        if not isinstance(text, str) or not text.strip():
+            raise TypeError(f"a note is a text, not {text!r}")
+        event = events.RunNoted(text=text, by=self._by(by))
+
+        async def post() -> None:
+            await self._runtime.post(self._id, Append(event, None, f"note:{uuid.uuid4().hex}"))
+            await self._load()
+
+        await self._over(post)
+
     def resume(
         self,
         *,

@@ -633,11 +633,15 @@ class RunJournalConformance:
 
     @_test
     async def test_nothing_is_posted_to_a_run_that_is_over(self, journal: RunJournal) -> None:
-        """The sender is told how it ended."""
+        """The sender is told how it ended; a note is taken all the same."""
         lease = (await _start(journal, A)).lease
         await journal.append(lease, [Append(events.RunEnded(status="completed"))])
         with pytest.raises(RunOverError, match="completed"):
             await journal.post(A, Append(events.CancelRequested()))
+        noted = await journal.post(A, Append(events.RunNoted(text="look at this one again"), None, "note:1"))
+        assert noted.status == "appended"
+        run = await journal.get_run(A)
+        assert run is not None and run.status == "completed"
 
     # ------------------------------------------------------------ reading
 

@@ -86,6 +86,7 @@ class RunView:
         self.detail: dict[str, Any] = {}
         self.drift: list[str] = []
         self.reports: list[tuple[str, Raw]] = []
+        self.notes: list[ev.RunNoted] = []
         self.steps_changed: list[str] = []
         self.tokens, self.cost_usd = 0, 0.0  # of this run and its children
         self.budget_warnings: list[ev.BudgetWarned] = []
@@ -395,6 +396,9 @@ class RunView:
     def _output_reported(self, e: ev.OutputReported, _: str, at: float) -> None:
         self.reports.append((e.namespace, e.value))
 
+    def _run_noted(self, e: ev.RunNoted, _: str, at: float) -> None:
+        self.notes.append(e)
+
     def _artifact_kept(self, e: ev.ArtifactKept, node_id: str, at: float) -> None:
         node = self.nodes.get(node_id)  # what the body put belongs to no node
         if node is not None:
@@ -451,6 +455,7 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.BudgetWarned.type: RunView._budget_warned,
     ev.OutputReported.type: RunView._output_reported,
     ev.ArtifactKept.type: RunView._artifact_kept,
+    ev.RunNoted.type: RunView._run_noted,
     ev.PromptOpened.type: RunView._prompt_opened,
     ev.PromptAnswered.type: RunView._prompt_answered,
     ev.CancelRequested.type: RunView._cancel_requested,

@@ -616,3 +616,16 @@ def test_threads_switch_sooner_while_runs_are_live(asking: WorkflowDefinition[An
     run.answer(True)
     run.wait(timeout=10)
     until(lambda: sys.getswitchinterval() == pytest.approx(before))
+
+
+def test_notes_are_kept_with_the_run(total: WorkflowDefinition[Any, int], runtime: Runtime) -> None:
+    """While it lives and when it has ended; SQL finds them among the events."""
+    run = total.start()
+    run.wait(timeout=10)
+    assert run.notes == ()
+    run.note("the good one", by="ann")
+    run.note("really")
+    assert run.notes == ("the good one", "really")
+    assert run.status == "completed"
+    with pytest.raises(TypeError, match="a note is a text"):
+        run.note("")
