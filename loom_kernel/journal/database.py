@@ -37,6 +37,15 @@ RESERVE = "reserve.zeros"
 CHECKPOINT_BYTES = 64 << 20
 """Of DuckDB's own log, after which it is written back to the file."""
 
+LOOKS = 20
+LOOK_AGAIN_S = 0.01
+"""A question's transaction is begun anew, so often and after so long, where it does not see what was committed before."""
+
+_SEEN = (
+    "select greatest((select coalesce(max(global_seq), 0) from store.live_heads), "
+    "(select coalesce(max(global_seq), 0) from store.rested_heads))"
+)
+
 QUIET_CHECKPOINT_BYTES = 1 << 20
 """The same in a quiet moment."""
 
@@ -256,8 +265,12 @@ def _lock_down(connection: Any, folder: Path) -> None:
     connection.execute("set lock_configuration = true")
 
 
-def select_to_parquet(cursor: Any, sql: str, path: Path, parameters: Mapping[str, Any] | None = None) -> None:
+def select_to_parquet(
+    cursor: Any, sql: str, path: Path, parameters: Mapping[str, Any] | None = None, reached: int = 0
+) -> None:
     """Run one SELECT in a read-only transaction; the result goes to ``path``. Closes ``cursor``.
+
+    The transaction sees everything up to ``reached`` (a ``global_seq``), which is in the tables already.
 
     Raises:
         SqlError: it is not one SELECT, a name is wrong, it failed or was interrupted.
@@ -265,7 +278,14 @@ def select_to_parquet(cursor: Any, sql: str, path: Path, parameters: Mapping[str
     try:
         select = the_select(duckdb, cursor, sql)
         bound = {name: plain(name, value) for name, value in parameters.items()} if parameters else None
-        cursor.execute("begin transaction read only")
+        for _ in range(LOOKS):
+            cursor.execute("begin transaction read only")
+            if not reached or cursor.execute(_SEEN).fetchall()[0][0] >= reached:
+                break
+            cursor.execute("rollback")  # a snapshot of a moment before
+            time.sleep(LOOK_AGAIN_S)
+        else:
+            cursor.execute("begin transaction read only")
         relation = cursor.sql(select, params=bound)
         whole = storable(relation)
         try:

@@ -19,14 +19,14 @@ QUERIES = 2
 
 class QueryRunner:
     """Args:
-    run: ``run(cursor, sql, path, parameters)`` writes a result, on a thread.
+    run: ``run(cursor, sql, path, parameters, reached)`` writes a result, on a thread.
     cursor: makes a cursor that can be interrupted.
     scratch: where results go.
     """
 
     def __init__(
         self,
-        run: Callable[[Any, str, Path, Mapping[str, Any] | None], None],
+        run: Callable[[Any, str, Path, Mapping[str, Any] | None, int], None],
         cursor: Callable[[], Any],
         scratch: Path,
         clock: Clock,
@@ -43,8 +43,10 @@ class QueryRunner:
         """A new name in the scratch folder, for whoever takes the file."""
         return self._scratch / f"q{os.getpid()}-{time.time_ns():x}-{next(self._numbers)}{suffix}"
 
-    async def query(self, sql: str, timeout_s: float, parameters: Mapping[str, Any] | None = None) -> Path:
-        """Raises: SqlError."""
+    async def query(
+        self, sql: str, timeout_s: float, parameters: Mapping[str, Any] | None = None, reached: int = 0
+    ) -> Path:
+        """The answer shows everything up to ``reached`` (a ``global_seq``). Raises: SqlError."""
         async with self._slots:
             loop = asyncio.get_running_loop()
             cursor = self._cursor()
@@ -57,7 +59,7 @@ class QueryRunner:
                 cursor.interrupt()
 
             timer = loop.call_later(timeout_s, stop)
-            work = loop.run_in_executor(None, self._run, cursor, sql, path, parameters)
+            work = loop.run_in_executor(None, self._run, cursor, sql, path, parameters, reached)
             try:
                 with self._clock.busy():
                     await asyncio.shield(work)

@@ -656,3 +656,54 @@ def test_database_file_is_named_once() -> None:
     from loom_kernel.journal import selection
 
     assert database.FILE == selection.FILE
+
+
+def test_a_reader_that_came_at_a_bad_moment_reads_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of a run have no gap: where the tables do not show yet what was applied, it waits a moment."""
+
+    async def work(journal: DuckDBRunJournal) -> None:
+        lease = (await start(journal)).lease
+        await journal.append(lease, [done(i) for i in range(5)])
+        (await journal.query("from runs")).unlink()  # all of it is applied
+        read, looks = journal._tables.entries, []
+
+        def late(*args: Any) -> list[Any]:
+            looks.append(args)
+            return read(*args) if len(looks) > 3 else read(*args)[2:]
+
+        monkeypatch.setattr(journal._tables, "entries", late)
+        assert [entry.seq async for entry in journal.read(A)] == list(range(1, 8))
+        assert len(looks) == 4
+
+    on_a_journal(folder, work)
+
+
+def test_a_question_sees_what_was_acknowledged_before(folder: Path) -> None:
+    """A snapshot of a moment before is let go and taken anew."""
+    begun = []
+
+    class Late:
+        """A cursor whose first two looks show nothing."""
+
+        def __init__(self, cursor: Any) -> None:
+            self._cursor = cursor
+
+        def execute(self, sql: str, *args: Any) -> Any:
+            if sql.startswith("begin"):
+                begun.append(sql)
+            if sql == database._SEEN and len(begun) < 3:
+                return self._cursor.execute("select 0")
+            return self._cursor.execute(sql, *args)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cursor, name)
+
+    async def work(journal: DuckDBRunJournal) -> None:
+        await start(journal)
+        cursor = journal._opened.connection.cursor
+        journal._queries._cursor = lambda: Late(cursor())
+        path = await journal.query("select count(*) from events")
+        assert duckdb.read_parquet(str(path)).fetchall() == [(2,)]
+        assert len(begun) == 3
+
+    on_a_journal(folder, work)
