@@ -29,6 +29,7 @@ bench: ## times beside bare fdatasync, DBOS and LangGraph, a journal of a millio
 	@$(VENV)/bin/python tests/bench/bench.py
 	@$(VENV)/bin/python -m tests.bench.journal
 	@$(VENV)/bin/python -m tests.bench.scale
+	@$(VENV)/bin/python -m tests.bench.answer
 
 lint: ## format and repair what can be repaired
 	@scripts/setup test
