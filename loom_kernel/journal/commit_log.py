@@ -74,6 +74,7 @@ class CommitLog:
         self._segments = sorted(int(path.stem) for path in folder.glob("*.log") if path.stem.isdigit())
         self._next_ready = False
         self._filler: threading.Thread | None = None
+        self._filling = threading.Lock()
         self._ahead = False  # whether segments are to be made ahead
         self.cut = 0  # bytes that the last scan cut off
 
@@ -234,9 +235,10 @@ class CommitLog:
     def fill_ahead(self) -> None:
         """Have the next segment ready, from now on; made by a thread of its own."""
         self._ahead = True
-        if not self._next_ready and (self._filler is None or not self._filler.is_alive()):
-            self._filler = threading.Thread(target=self._fill, name="loom-zeros", daemon=True)
-            self._filler.start()
+        with self._filling:
+            if not self._next_ready and (self._filler is None or not self._filler.is_alive()):
+                self._filler = threading.Thread(target=self._fill, name="loom-zeros", daemon=True)
+                self._filler.start()
 
     def _fill(self) -> None:
         path = self._folder / NEXT
@@ -263,8 +265,10 @@ class CommitLog:
     def close(self, *, everything_applied: bool = False) -> None:
         """Idempotent. With nothing left to replay, the segments go too, so that the next start has nothing to read."""
         self._ahead = False
-        if self._filler is not None:
-            self._filler.join()
+        with self._filling:
+            filler = self._filler
+        if filler is not None:
+            filler.join()
         if self._fd is not None:
             self._disk.close(self._fd)
             self._fd = None

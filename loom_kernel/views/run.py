@@ -105,6 +105,7 @@ class RunView:
         self.revision = 0
         self.children: dict[str, RunView] = {}
         self._prompts: dict[str, PromptView] = {}
+        self._previews = False  # the copies are shown although nobody asked for them yet
         self._copies: dict[str, NodeView] = {}  # of the run that this one was forked from, not asked for yet
         self._rest = "pending"  # the status without regard to open questions
         self._active_s = 0.0
@@ -244,6 +245,9 @@ class RunView:
         self.forked_from, self.forked_at = e.forked_from, e.forked_at
 
     def _run_started(self, e: ev.RunStarted, _: str, at: float) -> None:
+        if self._previews:
+            self._copies, self.nodes, self.order, self._previews = self.nodes, {}, [], False
+            self.structure += 1
         # A worker that died said nothing: its stretch ends with its last event.
         self._pause_time(self.last_at if self.last_at is not None else at)
         self._active_since = at
@@ -272,6 +276,11 @@ class RunView:
         for node in self.nodes.values():
             if node.status in ("running", "retrying"):
                 node.status, node.progress = "pending", None
+        if e.detail.get("what") == "edited" and self._copies and not self.nodes:
+            # What is asked about is what would come of the copies: they are looked at until somebody decides.
+            self.nodes, self.order, self._copies = self._copies, list(self._copies), {}
+            self._previews = True
+            self.structure += 1
 
     def _run_ended(self, e: ev.RunEnded, _: str, at: float) -> None:
         self._pause_time(at)

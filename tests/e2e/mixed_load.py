@@ -456,7 +456,10 @@ class Load:
             runs = {run.run_id: run for run in await journal.list_runs(roots_only=False)}
             histories = {run_id: [entry async for entry in journal.read(run_id)] for run_id in runs}
             for run_id in runs:
-                self.hold(await journal.lease_state(run_id) is None, f"{run_id}: its lease is still held")
+                state = await journal.lease_state(
+                    run_id
+                )  # a worker that died before its first word leaves an expired one
+                self.hold(state is None or state.expired, f"{run_id}: its lease is still held")
         return runs, histories
 
     def check_histories(self, histories: dict[str, list[Any]]) -> None:

@@ -109,7 +109,7 @@ def test_an_order_is_kept() -> None:
     [
         (
             "from nope",
-            "model_calls, messages; frames here: df",
+            "messages, times, critical_path; frames here: df",
         ),
         ("from runs, nope", "there is no table 'nope'"),
         ("drop table df", "only SELECT"),
