@@ -221,3 +221,19 @@ def test_folding_in_pieces_equals_folding_at_once(story, cuts, repeat) -> None: 
                 view.apply(entry)
     assert snapshot(view, h.now) == whole
     assert view.nodes == h.view().nodes
+
+
+def test_copies_are_looked_at_while_an_edit_is_asked_about() -> None:
+    """A fork shows what its body asked for; while it rests with a plan, what the plan is about."""
+    h = History()
+    read = h.step("read")
+    clean = h.step("clean", [read])
+    h.add(ev.RunForked(source="other", kept=2))
+    assert list(h.view().nodes) == []
+    h.paused("needs_decision", what="edited")
+    assert list(h.view().nodes) == [read, clean]
+    h.started(after_s=5)
+    assert list(h.view().nodes) == []
+    h.add(ev.NodeRecalled(), read)
+    view = h.view()
+    assert list(view.nodes) == [read] and view.nodes[read].from_journal
