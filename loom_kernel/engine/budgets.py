@@ -43,6 +43,8 @@ WrapUp = Callable[[str], Awaitable[Mapping[str, Any]]]
 """Ends a stage's turn: takes the text above, gives ``{"summary": ..., "usage": ...}``."""
 
 
+_NONE = Budget()
+
 # ---------------------------------------------------------------- deciding
 
 
@@ -75,12 +77,10 @@ class Verdict(NamedTuple):
 
 def resolve(*budgets: Budget | None) -> Budget:
     """The budget that counts: of each field the first that says something."""
-    return Budget(
-        **{
-            name: next((v for b in budgets if b is not None and (v := getattr(b, name)) is not None), None)
-            for name in FIELDS
-        }
-    )
+    given = [budget for budget in budgets if budget is not None]
+    if len(given) < 2:
+        return given[0] if given else _NONE
+    return Budget(**{name: next((v for b in given if (v := getattr(b, name)) is not None), None) for name in FIELDS})
 
 
 def limits(budget: Budget) -> bool:
