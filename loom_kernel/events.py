@@ -224,6 +224,8 @@ class NodeCompleted(Event):
     answered_by: str = ""  # prompts only
     tokens: int = 0  # of children only: what their runs used in all
     cost_usd: float = 0.0
+    cached_from: str = ""  # the earlier run whose result it is; nothing ran here
+    cached_at: float = 0.0  # when that run recorded it, seconds since the epoch
 
 
 class NodeFailed(Event):
@@ -488,6 +490,25 @@ class StorageCommitted(Event):
     writes: list[StorageWrite] = []
 
 
+class KeptResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who has a step's result: the run, and the key of the event in which it ``recorded`` it, at that time.
+
+    ``key`` stands for the step's name, its code and its arguments.
+    """
+
+    key: str
+    run_id: str
+    recorded: str
+    at: float
+
+
+class ResultsKept(Event):
+    """Steps with ``cache=`` have run: later runs may use their results. In a stream of the project's own."""
+
+    type: ClassVar[str] = "results.kept"
+    results: list[KeptResult] = []
+
+
 EVENTS: dict[str, type[Event]] = {
     cls.type: cls
     for cls in (
@@ -495,7 +516,7 @@ EVENTS: dict[str, type[Event]] = {
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeRecalled, NodeLogged,
         NodeProgressed, ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, RunNoted,
-        StorageCommitted,
+        StorageCommitted, ResultsKept,
     )
 }  # fmt: skip
 """Event classes by their stored type."""
@@ -504,6 +525,7 @@ POSTS = frozenset(
     cls.type
     for cls in (
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, RunNoted, StorageCommitted,
+        ResultsKept,
     )
 )  # fmt: skip
 """Types that may be appended without the lease, by ``RunJournal.post``."""

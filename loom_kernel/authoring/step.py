@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
+from loom_kernel.authoring import caching
 from loom_kernel.authoring import launcher as launcher_slot
 from loom_kernel.authoring.code import family_version
 from loom_kernel.authoring.context import CancelToken, current, in_step
@@ -120,7 +121,7 @@ class StepDefinition(Generic[P, R]):
         retry: Retry | None = None,
         timeout_s: float | None = None,
         executor: str = "thread",
-        cache: bool = False,
+        cache: bool | str | Callable[..., Any] = False,
         ignore: Sequence[str] = (),
         key: Callable[..., Any] | None = None,
         mutates: bool = False,
@@ -143,6 +144,7 @@ class StepDefinition(Generic[P, R]):
         self.timeout_s = timeout_s
         self.executor = executor
         self.cache = cache
+        self.caching: caching.Caching | None = None
         self.ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
         self.key = key
         self.mutates = mutates
@@ -181,6 +183,14 @@ class StepDefinition(Generic[P, R]):
         unknown = [p for p in self.ignore if p not in self.signature.parameters]
         if unknown:
             refuse(f"ignore names {', '.join(map(repr, unknown))}, which is no parameter of it")
+        try:
+            self.caching = caching.read(self.cache)
+        except ValueError as wrong:
+            refuse(str(wrong))
+        if self.caching is not None and self.store == "digest":
+            refuse('cache= needs the result, of which store="digest" keeps nothing')
+        if self.caching is not None and self.mutates:
+            refuse("cache= would give its result without changing its arguments, as mutates=True says it does")
         if self.key is not None and not callable(self.key):
             refuse("key should be a function of the same parameters")
 
@@ -332,7 +342,7 @@ def step(
     retry: Retry | None = None,
     timeout_s: float | None = None,
     executor: Executor = "thread",
-    cache: bool = False,
+    cache: bool | str | Callable[..., Any] = False,
     ignore: Sequence[str] = (),
     key: Callable[..., Any] | None = None,
     mutates: bool = False,
@@ -351,7 +361,9 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
         retry: how often to try again; once when left out.
         timeout_s: seconds an attempt may take.
         executor: where a sync function runs: ``"thread"``, ``"process"`` or ``"dask"``.
-        cache: reuse the result of an earlier run with the same code and arguments.
+        cache: give the result of an earlier run of the same step with the same code and arguments, without running.
+            ``True``, or how old it may be (``"90s"``, ``"15m"``, ``"12h"``, ``"7d"``), or a function of the same
+            parameters whose result stands for them. A result that is gone with its run is made again.
         ignore: parameters that do not identify the call, such as a connection.
         key: function of the same parameters whose result identifies the call instead of them.
         mutates: allow the function to change its arguments in place.

@@ -28,7 +28,7 @@ from loom_kernel.authoring.source import where
 from loom_kernel.authoring.step import StepCall, StepDefinition
 from loom_kernel.authoring.storage import StorageAccess
 from loom_kernel.authoring.workflow import WorkflowDefinition
-from loom_kernel.engine import artifacts, children, prompts, sleeps, steps
+from loom_kernel.engine import artifacts, caching, children, prompts, sleeps, steps
 from loom_kernel.engine.calls import Durable
 from loom_kernel.engine.executor import Work, check_executor
 from loom_kernel.engine.frontier import Branch
@@ -129,6 +129,8 @@ class RunContext(Context):
             code=x.codes.get(definition) or x.codes.setdefault(definition, definition.code),
             limit=(definition.name, definition.limit) if definition.limit is not None else None,
         )
+        if definition.caching is not None:
+            plan.cache = caching.wanted(x, call, identity, plan.code)
         return steps.drive(x, made, plan)
 
     def _call_from_thread(self, call: StepCall[T]) -> Coroutine[Any, Any, T]:

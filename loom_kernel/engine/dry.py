@@ -15,6 +15,7 @@ import msgspec
 
 from loom_kernel.authoring.code import family_version, uses
 from loom_kernel.authoring.workflow import WorkflowDefinition
+from loom_kernel.engine.caching import Answer
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.endings import Ending
 from loom_kernel.engine.execution import Execution
@@ -187,6 +188,11 @@ class DryRun:
         assert old is not None
         return old
 
+    def cached(self, call: Call, hit: Answer) -> None:
+        """The call is answered with an earlier run's result."""
+        self._moves += 1
+        self._hear(call, "cached", f"run {hit.run_id}", None)
+
     async def child(self, x: Execution, call: Call, definition: WorkflowDefinition[..., Any]) -> Record:
         """The same for a child workflow: its code is all that it can call."""
         return await self.step(x, call, family_version(definition.fn))
@@ -217,7 +223,7 @@ class DryRun:
                 problem = f"the body was followed for {PATIENCE_S:g} s and did not come to its end"
                 break
             moves = self._moves + len(x.calls)
-            if moves != before or len(x.turns):
+            if moves != before or len(x.turns) or x.busy:
                 before = moves
                 await asyncio.wait({x.result}, timeout=QUIET_S)
                 continue

@@ -28,6 +28,7 @@ from loom_kernel.engine.executor import Executor
 from loom_kernel.engine.forking import Family
 from loom_kernel.engine.plan import EditPlan
 from loom_kernel.engine.replay import History
+from loom_kernel.engine.result_cache import ResultCache
 from loom_kernel.engine.watchdog import Watchdog
 from loom_kernel.errors import (
     InputError,
@@ -83,6 +84,7 @@ class Engine:
         """The project's, where neither a start nor a definition says otherwise."""
         self.executions: dict[str, Execution] = {}
         self.executor = Executor()
+        self.results = ResultCache(journal)
         self.context = contextvars.copy_context()
         # Whatever is made in here belongs to no run.
         self.context.run(current.set, None)

@@ -14,12 +14,12 @@ import msgspec
 
 from loom_kernel.engine.replay import History, Record, had_effect
 
-Fate = Literal["reused", "rerun", "depends", "runs", "gone"]
-"""``reused``: answered from the record. ``rerun``: finished, and runs again. ``depends``: comes after something that runs
+Fate = Literal["reused", "cached", "rerun", "depends", "runs", "gone"]
+"""``reused``: answered from the record. ``cached``: answered with an earlier run's result. ``rerun``: finished, and runs again. ``depends``: comes after something that runs
 again, and runs again itself only if it is called with other arguments then. ``runs``: not finished so far. ``gone``:
 recorded, and not called any more."""
 
-FATES: tuple[Fate, ...] = ("reused", "rerun", "depends", "runs", "gone")
+FATES: tuple[Fate, ...] = ("reused", "cached", "rerun", "depends", "runs", "gone")
 
 CALL = 44
 """Characters of a call in the plan."""
@@ -138,6 +138,7 @@ def sentence(counts: Mapping[str, int]) -> str:
     said = []
     for fate, one, many in (
         ("reused", "reused", "reused"),
+        ("cached", "from the cache", "from the cache"),
         ("rerun", "runs again", "run again"),
         ("depends", "depends on that", "depend on that"),
         ("runs", "runs for the first time", "run for the first time"),
@@ -151,6 +152,7 @@ def sentence(counts: Mapping[str, int]) -> str:
 
 _WORDS: dict[str, str] = {
     "reused": "reused",
+    "cached": "from cache",
     "rerun": "runs again",
     "depends": "depends on the above",
     "runs": "runs",

@@ -13,7 +13,7 @@ from msgspec import Raw
 from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.authoring.unknown import Finished, OnUnknown
-from loom_kernel.engine import artifacts, retries, unknown
+from loom_kernel.engine import artifacts, caching, retries, unknown
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.executor import Done, Work
 from loom_kernel.engine.failures import as_raised, tool_error
@@ -44,6 +44,7 @@ class Plan:
         limit: name and number of how many calls run at once.
         returns_failure: ``ctx.tool(failure_mode="return")``.
         restore: applied to a recorded result.
+        cache: what an earlier run's result would be found under.
     """
 
     work: Work
@@ -54,12 +55,16 @@ class Plan:
     tool: bool = False
     returns_failure: bool = False
     restore: Any = None
+    cache: caching.Wanted | None = None
 
 
 async def drive(x: Execution, call: Call, plan: Plan) -> Any:
     """The coroutine behind a call."""
     x.gate()
     if x.dry is not None:
+        if plan.cache is not None and type(call.found) is not Hit and (hit := await _cached(x, call, plan, ())):
+            x.dry.cached(call, hit)
+            return hit.value
         kept = plan.work.store != "digest"
         return await answer(x, call, plan, await x.dry.step(x, call, plan.code, kept=kept))
     found = call.found
@@ -73,6 +78,8 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
         record, gives_up = found.record, found.gives_up
     else:
         await x.held.hold(call)
+    if plan.cache is not None and (hit := await _cached(x, call, plan, gives_up)):
+        return hit.value
     if len(x.live) >= x.max_open:
         await x.room()
     if plan.limit is None:
@@ -93,6 +100,24 @@ async def answer(x: Execution, call: Call, plan: Plan, record: Record) -> Any:
             error = await x.decode(record.outcome)
             return {"ok": False, "error": error, "attempts": record.attempts, "cached": True}
         raise as_raised(codec.decode_error(record.error, step=call.name, namespace=x.engine.namespace()), call.name)
+    value = await _value(x, plan, record)
+    x.settled(call, "completed")
+    if plan.returns_failure:
+        return {"ok": True, "value": value, "attempts": record.attempts, "cached": True}
+    return value
+
+
+async def _cached(x: Execution, call: Call, plan: Plan, gives_up: tuple[str, ...]) -> caching.Answer | None:
+    """The result of an earlier run, recorded as this one's."""
+    assert plan.cache is not None
+    hit = await caching.look(x, call, plan.cache, plan.code, gives_up, lambda record: _value(x, plan, record))
+    if hit is not None:
+        _note_code(x, call.name, plan.code)
+    return hit
+
+
+async def _value(x: Execution, plan: Plan, record: Record) -> Any:
+    """What the body gets of a recorded result."""
     value = await x.decode(record.result)
     if plan.work.store == "pickle":
         value = pickle.loads(value)
@@ -106,9 +131,6 @@ async def answer(x: Execution, call: Call, plan: Plan, record: Record) -> Any:
             pass
     if plan.restore is not None:
         value = plan.restore(value)
-    x.settled(call, "completed")
-    if plan.returns_failure:
-        return {"ok": True, "value": value, "attempts": record.attempts, "cached": True}
     return value
 
 
@@ -237,6 +259,8 @@ async def _completed(
             x, call.node_id, call.name, "result", done.artifacts, f"{call.node_id}:artifact{x.again}"
         )
     await x.recorder.commit([*kept, Append(completed, call.node_id, f"{call.node_id}:done{x.again}")])
+    if plan.cache is not None:
+        await caching.keep(x, call, plan.cache)
     x.settled(call, "completed")
     if plan.returns_failure:
         return {"ok": True, "value": done.value, "attempts": attempt, "cached": False}

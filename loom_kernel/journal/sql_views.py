@@ -21,7 +21,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "nodes": (
         "run_id", "node_id", "name", "kind", "status", "parents", "attempts", "from_journal", "started_at", "ended_at",
-        "duration_s", "waited_s", "error",
+        "duration_s", "waited_s", "error", "cached_from",
     ),
     "attempts": (
         "run_id", "node_id", "attempt", "status", "started_at", "ended_at", "duration_s", "error", "worker", "queued_s",
@@ -177,7 +177,8 @@ select t.run_id, t.node_id,
     case when t.is_over then coalesce(
         (t.last_payload->>'duration_s')::double, (t.last_at - coalesce(t.attempt_at, t.started_at)) / 1e6) end as duration_s,
     case when t.kind in ('sleep', 'prompt') and t.is_over then (t.last_at - t.started_at) / 1e6 else 0.0 end as waited_s,
-    case when t.last_type in ('node.failed', 'node.retrying') then t.last_payload->>'$.error.message' end as error
+    case when t.last_type in ('node.failed', 'node.retrying') then t.last_payload->>'$.error.message' end as error,
+    case when t.last_type = 'node.completed' then nullif(t.last_payload->>'cached_from', '') end as cached_from
 from timed t left join resumed r on r.run_id = t.run_id left join forked f on f.run_id = t.run_id
 left join recalled c on c.run_id = t.run_id and c.node_id = t.node_id and t.last_seq < f.seq
 where f.seq is null or t.last_seq > f.seq or c.run_id is not null  -- a copy that was not asked for is no part of the fork

@@ -82,10 +82,12 @@ def _detail(view: RunView, node_id: str) -> DetailShot:
 
 def _facts(node: NodeView) -> list[str]:
     facts = []
-    if node.duration_s is not None:
+    if node.duration_s is not None and not node.cached_from:
         facts.append(words.duration(node.duration_s))
     if node.attempts > 1:
         facts.append(f"{node.attempts} tries" if node.kind != "prompt" else f"asked {node.attempts} times")
+    if node.cached_from:
+        facts.append(words.cached(node))
     if node.from_journal:
         facts.append("from the journal")
     if node.answered_by:

@@ -113,6 +113,8 @@ def note(box: Box, status: str, *, times: bool = True) -> str:
         case "completed":
             if node.kind == "prompt":
                 parts.append(words.scalar(words.loads(node.result), 18) or "answered")
+            elif times and node.cached_from:
+                parts.append(words.cached(node))
             elif times and node.duration_s is not None:
                 parts.append(words.duration(node.duration_s))
             if node.attempts > 1 and node.kind != "prompt":

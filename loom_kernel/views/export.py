@@ -79,6 +79,7 @@ def to_networkx(view: RunView) -> networkx.DiGraph[Any]:
             attempts=node.attempts,
             duration_s=node.duration_s,
             from_journal=node.from_journal,
+            cached_from=node.cached_from,
             args=json.loads(bytes(node.args)),
         )
     g.add_edges_from((p, n) for n in nodes for p in nodes[n].parents if p in nodes)

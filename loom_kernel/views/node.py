@@ -63,6 +63,7 @@ class NodeView:
         drift: recorded, but never asked for by the execution that ended the run.
         copied: done in the run that this one was forked from.
         log: lines that it printed, oldest first.
+        cached_from, cached_at: the earlier run whose result it is, and when that was recorded; nothing ran here.
         args, result: encoded values, as the journal keeps them.
         tokens, cost_usd: what models used in it, over all tries.
         shown: what a person sees of the tables and figures that it made, the newest last.
@@ -93,6 +94,8 @@ class NodeView:
     result: Raw = field(default_factory=lambda: NULL)
     shown: deque[Shown] = field(default_factory=lambda: deque(maxlen=SHOWN))
     answered_by: str = ""
+    cached_from: str = ""
+    cached_at: float = 0.0
     tokens: int = 0
     cost_usd: float = 0.0
     child_run_id: str | None = None

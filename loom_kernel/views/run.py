@@ -358,6 +358,7 @@ class RunView:
         node = self._node(node_id)
         self._settle(node, "completed", e.attempts, e.duration_s, at)
         node.result, node.error, node.answered_by = e.result, None, e.answered_by or node.answered_by
+        node.cached_from, node.cached_at = e.cached_from, e.cached_at
         self._child_spent(node, e.tokens, e.cost_usd)
         self._prompts.pop(node_id, None)
 

@@ -105,6 +105,8 @@ def _state(view: RunView, node: NodeView) -> str:
             by = f" by {node.answered_by}" if node.answered_by else ""
             waited = f" after {words.duration(node.waited_s)}" if node.waited_s else ""
             return f"answered{f' {answer!r}' if answer else ''}{by}{waited}"
+        case "completed" if node.cached_from:
+            return f"{words.cached(node)} ({node.cached_from}): nothing was done here"
         case "completed" if node.from_journal:
             return f"completed{took} in an earlier execution; answered from the journal since"
         case "completed":

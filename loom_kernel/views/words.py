@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import Any
 
 import msgspec
 
 from loom_kernel.events import ErrorRecord
+from loom_kernel.views.node import NodeView
 from loom_kernel.views.run import RunView
 
 _PAUSED = {
@@ -74,6 +76,12 @@ def spent(view: RunView) -> str:
     if view.cost_usd:
         return f"${view.cost_usd:.2f}" if view.cost_usd >= 0.01 else f"${view.cost_usd:.4f}"
     return plural(view.tokens, "token") if view.tokens else ""
+
+
+def cached(node: NodeView) -> str:
+    """``from cache, run of 14:02``: where a result is from that was not made here; with the day when it was not today."""
+    then = time.localtime(node.cached_at)
+    return f"from cache, run of {time.strftime('%H:%M' if then[:3] == time.localtime()[:3] else '%d %b, %H:%M', then)}"
 
 
 def plural(n: int, one: str, many: str = "") -> str:
