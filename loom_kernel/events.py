@@ -375,7 +375,7 @@ class PromptOpened(Event):
 
     type: ClassVar[str] = "prompt.opened"
     prompt: str
-    kind: str  # confirm, input, select, editor, form
+    kind: str  # confirm, input, select, editor, form, custom
     message: str
     generation: int = 1
     parents: list[str] = []

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="BaseModel")
 
-QuestionKind = Literal["confirm", "input", "select", "editor", "form"]
+Done = Callable[[Any], None]
+"""Answers a custom question, from any thread; the value must be JSON. What comes after the first answer is ignored."""
+
+QuestionKind = Literal["confirm", "input", "select", "editor", "form", "custom"]
 
 
 class _Unset:
@@ -33,7 +36,7 @@ class Question:
     """One question as the author wrote it.
 
     Args:
-        kind: confirm, input, select, editor or form.
+        kind: confirm, input, select, editor, form or custom.
         message: its text.
         name: what people type to answer it, and its identity together with its occurrence.
         options: the labels of a select.
@@ -44,6 +47,8 @@ class Question:
         default: the answer taken then; only with ``has_default``.
         parse: stored answer to the value that the body receives; raises ``AnswerError`` with a sentence.
         where: the calling line, for people.
+        factory: makes the widget of a custom question.
+        identity: the hash that stands for what a custom question is; its answer holds for that.
     """
 
     kind: QuestionKind
@@ -58,6 +63,8 @@ class Question:
     default: Any = UNSET
     has_default: bool = False
     where: str = ""
+    factory: Callable[[Done], Any] | None = None
+    identity: str = ""
 
 
 class People(ABC):
@@ -124,3 +131,19 @@ class People(ABC):
         default: Any = UNSET,
     ) -> Coroutine[Any, Any, M]:
         """The fields of a pydantic model; the answer is an instance of it."""
+
+    @abstractmethod
+    def custom(
+        self,
+        factory: Callable[[Done], Any],
+        *,
+        label: str = "Custom prompt",
+        replay_identity: str | None = None,
+        name: str | None = None,
+        timeout_s: float | None = None,
+        default: Any = UNSET,
+    ) -> Coroutine[Any, Any, Any]:
+        """A widget of the author's own; the answer is the JSON value that it gives to ``done(value)``.
+
+        Raises: LoomError where no interactive notebook shows it.
+        """

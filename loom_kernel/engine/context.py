@@ -310,6 +310,7 @@ class RunContext(Context):
         x = self._x
         x.gate()
         shown, shown_hash = prompts.show(x, question.show)
+        shown_hash = question.identity or shown_hash
         made = x.called("prompt", question.name, "", question.where)
         return Durable(
             prompts.drive(x, made, question, shown, shown_hash), f"question {question.name!r}", question.where

@@ -64,6 +64,7 @@ class Engine:
         clock: for waits and durations.
         ids: makes run ids.
         capabilities: what bodies may ask for beyond the engine, by name: ``ui`` (a function from ``ask`` to ``People``),
+            ``widgets`` (a function that gives where widgets are shown, or None),
             ``shown`` (a function from what a question shows to its parts and hash), ``namespace`` (a function to the
             notebook's names, where exception classes are found).
     """

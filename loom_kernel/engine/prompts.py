@@ -11,6 +11,7 @@ from msgspec import Raw
 from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.authoring.people import Question
+from loom_kernel.engine import custom
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.keys import occurrence
 from loom_kernel.engine.replay import Hit, Live, Record
@@ -48,7 +49,10 @@ async def drive(x: Execution, call: Call, question: Question, shown: list[Shown]
         record = found.record
     with x.at_work(call, waits=True):
         call.status = "waiting"
-        return await _ask(x, call, question, shown, shown_hash, record, error)
+        if question.factory is None:
+            return await _ask(x, call, question, shown, shown_hash, record, error)
+        async with custom.made(x, call, question) as widget:
+            return await _ask(x, call, question, shown, shown_hash, record, error, widget)
 
 
 async def _answered(x: Execution, call: Call, question: Question, record: Record) -> Any:
@@ -68,7 +72,7 @@ def _same(record: Record, question: Question, shown_hash: str) -> bool:
     return (
         opened is not None
         and opened.kind == question.kind
-        and opened.message == question.message
+        and (opened.message == question.message or question.factory is not None)  # a label is for people only
         and opened.options == list(question.options)
         and opened.shown_hash == shown_hash
     )
@@ -82,6 +86,7 @@ async def _ask(
     shown_hash: str,
     record: Record | None,
     error: str,
+    widget: custom.OwnWidget | None = None,
 ) -> Any:
     n = occurrence(call.node_id)
     prompt = question.name if n == 1 else f"{question.name}#{n}"
@@ -98,13 +103,16 @@ async def _ask(
         deadline = x.engine.clock.time() + question.timeout_s
     while True:
         future: asyncio.Future[ev.PromptAnswered] = x.loop.create_future()
-        x.prompts[call.node_id] = (prompt, generation, future)
+        # An answer that is given by name, beforehand, is none to a widget's question.
+        x.prompts[call.node_id] = (prompt if widget is None else "", generation, future)
         try:
             if not is_open:
                 opened = _opened(call, question, prompt, generation, shown, shown_hash, deadline, error)
                 key = f"{call.node_id}:open:{generation}"
                 await x.recorder.commit([Append(opened, call.node_id, key)])
-            if answer is None and generation == 1 and (early := x.early.get(prompt)) is not None:
+            if widget is not None and answer is None:
+                widget.show(future, generation)
+            elif answer is None and generation == 1 and (early := x.early.get(prompt)) is not None:
                 answer = ev.PromptAnswered(generation=1, value=early.value, by=early.by)
             if answer is None:
                 answer = await until(x, future, deadline)

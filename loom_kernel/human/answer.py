@@ -13,6 +13,7 @@ from msgspec import Raw
 from loom_kernel import codec
 from loom_kernel.errors import AnswerError, LoomError
 from loom_kernel.events import PromptOpened
+from loom_kernel.human.custom import as_json
 
 YES = frozenset({"true", "yes", "y", "approve", "confirm"})
 NO = frozenset({"false", "no", "n", "reject", "deny"})
@@ -28,10 +29,10 @@ SKIP = Skip.SKIP
 
 
 def normal_answer(kind: str, value: Any, *, name: str, options: Sequence[str] = ()) -> Any:
-    """The stored form of an answer: bool, str, or a dict of JSON values.
+    """The stored form of an answer: bool, str, or a dict of JSON values; for a custom question any JSON value.
 
     Args:
-        kind: confirm, input, select, editor or form.
+        kind: confirm, input, select, editor, form or custom.
         value: what was typed or sent.
         name: the question's, for the error.
         options: a select's labels.
@@ -45,6 +46,8 @@ def normal_answer(kind: str, value: Any, *, name: str, options: Sequence[str] = 
         return _selected(value, name, options)
     if kind == "form":
         return _filled(value, name)
+    if kind == "custom":
+        return as_json(value, name)
     if type(value) is str:
         return value
     raise AnswerError(f"the answer to {name!r} must be text, not {_brief(value)}; put it in quotes")
@@ -56,6 +59,10 @@ def encode_answer(opened: PromptOpened, value: Any) -> Raw:
     Raises:
         AnswerError: it does not fit the question; the sentence says what does.
     """
+    if opened.kind == "custom":
+        raise AnswerError(
+            f"the question {opened.prompt!r} is answered by its own widget, below the run in its notebook, and by nothing else"
+        )
     if value is SKIP:
         if opened.has_default:
             return opened.default

@@ -1,4 +1,4 @@
-"""``ctx.ui``: asking a person, in five forms."""
+"""``ctx.ui``: asking a person, in five forms and one of their own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from loom_kernel.authoring.people import UNSET, People, Question, QuestionKind
+from loom_kernel.authoring.people import UNSET, Done, People, Question, QuestionKind
 from loom_kernel.authoring.source import where
 from loom_kernel.errors import AnswerError, DefinitionError
 from loom_kernel.human.answer import normal_answer, read_form
+from loom_kernel.human.custom import identity_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -148,6 +149,41 @@ class Interview(People):
             model=model,
         )
 
+    def custom(
+        self,
+        factory: Callable[[Done], Any],
+        *,
+        label: str = "Custom prompt",
+        replay_identity: str | None = None,
+        name: str | None = None,
+        timeout_s: float | None = None,
+        default: Any = UNSET,
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask with a widget of your own, shown below the run while the question is open.
+
+        Only the widget answers it: `%loom answer`, ``r.answer`` and scripts of answers are refused.
+
+        Args:
+            factory: gets ``done``, a function that takes the answer, and returns any ipywidget; it may be a coroutine
+                function. It is called each time the question is asked, also when a run goes on.
+            label: the question's text.
+            replay_identity: change it when the widget means something else, and the question is asked again. Without it
+                that is the factory's name, for a lambda its source. Only its hash is kept.
+            name: what the question is called; the label's slug otherwise.
+            timeout_s: seconds until ``default`` is taken, or ``PromptTimeout`` is raised where there is none.
+            default: any JSON value.
+
+        Raises:
+            DefinitionError: an argument cannot work.
+            LoomError: no interactive notebook is there to show it, and it is not answered yet.
+        """
+        if not callable(factory):
+            raise DefinitionError(f"ctx.ui.custom takes a function that makes a widget, not {type(factory).__name__}")
+        if replay_identity is not None and not isinstance(replay_identity, str):
+            raise DefinitionError(f"ctx.ui.custom(replay_identity={replay_identity!r}): text is needed")
+        identity = identity_of(factory, replay_identity, where(sys._getframe(1)))
+        return self._put("custom", label, {}, name, None, timeout_s, default, factory=factory, identity=identity)
+
     def _put(
         self,
         kind: QuestionKind,
@@ -161,6 +197,8 @@ class Interview(People):
         options: tuple[str, ...] = (),
         initial: Any = None,
         model: Any = None,
+        factory: Callable[[Done], Any] | None = None,
+        identity: str = "",
     ) -> Coroutine[Any, Any, Any]:
         if not isinstance(message, str) or not message.strip():
             raise DefinitionError(f"ctx.ui.{kind}: the question's text must not be empty")
@@ -186,6 +224,8 @@ class Interview(People):
                 default=_default(kind, default, parse, name, options),
                 has_default=default is not UNSET,
                 where=where(caller),
+                factory=factory,
+                identity=identity,
             )
         )
 

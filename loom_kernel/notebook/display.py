@@ -17,6 +17,7 @@ from loom_kernel.notebook.waiting import Interrupts, left, left_in_task
 
 if TYPE_CHECKING:
     from loom_kernel.notebook.live_view import LiveView
+    from loom_kernel.notebook.mounted import Mounted
     from loom_kernel.runtime.core import Runtime
     from loom_kernel.runtime.host import Place
     from loom_kernel.runtime.run import Run
@@ -42,8 +43,12 @@ class KernelHost:
         self._views: dict[str, LiveView] = {}
         self._seen: dict[str, str] = {}  # run id -> the execution that shows or has shown it
         self._pictured: dict[str, str] = {}  # run id -> the text that was last published of it
+        self._mounted: Mounted | None = None
+        self._last_cell = contextvars.copy_context()
         self._cell_started = self._interrupts.cell_started  # one object, so that it can be unregistered
+        self._cell_noted = self._note_cell
         shell.events.register("pre_run_cell", self._cell_started)
+        shell.events.register("pre_run_cell", self._cell_noted)
         formatters = shell.display_formatter
         formatters.ipython_display_formatter.for_type_by_name(*_RUN, self._shown_already)
         formatters.mimebundle_formatter.for_type_by_name(*_RUN, self._bundle)
@@ -104,6 +109,22 @@ class KernelHost:
         print(line)
         return left_in_task()
 
+    def widgets(self) -> Mounted | None:
+        """Where widgets of custom questions are shown; None where nobody would see them."""
+        if self.headless or self.static:
+            return None
+        if self._mounted is None:
+            from loom_kernel.notebook.mounted import Mounted
+
+            self._mounted = Mounted(
+                loop=self._runtime().loop.loop,
+                tap=self.tap,
+                views=lambda: list(self._views.values()),
+                publish=self._publish_under_last_cell,
+                format=self._shell.display_formatter.format,
+            )
+        return self._mounted
+
     # ------------------------------------------------------------ what a kernel is like
 
     @property
@@ -152,6 +173,8 @@ class KernelHost:
             closed=self._forget,
             stays=stays,
         )
+        if self._mounted is not None:
+            self._mounted.arrange()
 
     def picture(self, run: Run[Any]) -> dict[str, str]:
         """The static picture; headless and in tests without durations, so that two executions give the same."""
@@ -168,10 +191,13 @@ class KernelHost:
         for view in list(self._views.values()):
             view.close()
         atexit.unregister(self.close)
+        if self._mounted is not None:
+            self._mounted.close()
         if self._tap is not None:
             self._tap.remove()
         with contextlib.suppress(ValueError):
             self._shell.events.unregister("pre_run_cell", self._cell_started)
+            self._shell.events.unregister("pre_run_cell", self._cell_noted)
         formatters = self._shell.display_formatter
         for formatter in (formatters.ipython_display_formatter, formatters.mimebundle_formatter):
             with contextlib.suppress(KeyError):
@@ -234,6 +260,12 @@ class KernelHost:
             unlisten()
             for task in tasks:
                 loop.call_soon_threadsafe(task.cancel)
+
+    def _note_cell(self, *_: Any) -> None:
+        self._last_cell = contextvars.copy_context()  # it says which cell an output belongs to
+
+    def _publish_under_last_cell(self, **output: Any) -> None:
+        self._last_cell.copy().run(lambda: self._shell.display_pub.publish(**output))
 
     def _parent(self) -> dict[str, Any]:
         parent = self._shell.kernel.get_parent("shell")

@@ -3,7 +3,8 @@
 Two outputs. The first holds the widget. The second holds the static picture, which the widget's own style hides while
 it is there; so whatever becomes of the widget (another program opens the file, the kernel is gone), the picture shows.
 When the run ends the widget is closed and its output emptied, and only the picture stays. A run that failed and can go on
-keeps its widget, for the sake of its Resume button, as long as the kernel lives. No widget state is kept.
+keeps its widget, for the sake of its Resume button, as long as the kernel lives. No widget state is kept. While a question
+with a widget of its own is open, that widget takes the picture's place.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from loom_kernel.notebook.mounted import as_one
 from loom_kernel.views.run import RunView
 from loom_kernel.views.text import bundle
 
@@ -72,6 +74,8 @@ class LiveView:
         from loom_kernel.notebook.run_widget import RunWidget
 
         self.run = run
+        self._format = format
+        self._mounted: list[Any] = []
         self._publish, self._loop, self._tap, self._closed, self._stays = publish, loop, tap, closed, stays
         self._lock = threading.Lock()
         self._open = True
@@ -118,7 +122,27 @@ class LiveView:
         if view.ended and not view.resumable and not self._stays:
             self.close()
         elif self._open:
-            self._send("picture", picture(view, hidden_by_widget=True), update=True)
+            self._send_beside()
+
+    @property
+    def mounted(self) -> list[Any]:
+        """The widgets of open questions that are shown here."""
+        return self._mounted
+
+    def mount(self, widgets: list[Any]) -> None:
+        """Show these widgets, of open questions, below the live view; none takes them away. Any thread."""
+        self._mounted = list(widgets)
+        if self._open:
+            self._send_beside()
+
+    def _send_beside(self) -> None:
+        """What stands beside the live view: the picture, which it hides, or the widgets of open questions."""
+        data: dict[str, Any] = dict(picture(self.run.view, hidden_by_widget=True))
+        metadata: dict[str, Any] = {}
+        if mounted := self._mounted:
+            made, metadata = self._format(as_one(mounted))
+            data = {**made, **data}  # where the widget cannot be shown, the picture is
+        self._send("picture", data, metadata, update=True)
 
     def _send(
         self, which: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, *, update: bool = False

@@ -7,7 +7,8 @@ can be done about it differs with ipykernel, and all of it uses names that are p
 * ipykernel 6 reads it on the main thread's loop. There a click is handed over while a cell awaits, not while it blocks.
 * Elsewhere nothing is taken off: clicks arrive between cells.
 
-Only custom messages of registered widgets are taken; everything else goes its usual way, in its usual order.
+Only custom messages of registered widgets are taken, and whatever is said to a registered widget of somebody else's;
+everything else goes its usual way, in its usual order.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ Reach = Literal["always", "awaiting", "idle"]
 Deliver = Callable[[dict[str, Any], list[memoryview]], None]
 
 
+Hear = Callable[[dict[str, Any]], None]
+"""Takes a whole message for a widget, on the thread that reads the channel."""
+
+
 class Tap:
     """Takes our widgets' messages off the shell channel and hands them to ``loop``'s thread.
 
@@ -35,6 +40,7 @@ class Tap:
         self.reach: Reach = "idle"
         self._kernel, self._loop = kernel, loop
         self._deliver: dict[str, Deliver] = {}
+        self._hear: dict[str, Hear] = {}
         self._restore: Callable[[], None] | None = None
         stream, session = getattr(kernel, "shell_stream", None), getattr(kernel, "session", None)
         if stream is None or session is None or not hasattr(stream, "on_recv"):
@@ -55,13 +61,23 @@ class Tap:
         """From now on messages for ``comm_id`` are given to ``deliver(content, buffers)`` on the loop's thread."""
         self._deliver[comm_id] = deliver
 
+    def add_whole(self, comm_id: str, hear: Hear) -> None:
+        """From now on every message for ``comm_id``, changes of traits too, is given to ``hear`` as it came."""
+        self._hear[comm_id] = hear
+
+    def heard(self, message: dict[str, Any]) -> None:
+        """Tell the browser that a message was handled: it holds back further changes of traits until then."""
+        self._kernel._publish_status("idle", "shell", parent=message)
+
     def discard(self, comm_id: str) -> None:
         """Messages for ``comm_id`` go their usual way again."""
         self._deliver.pop(comm_id, None)
+        self._hear.pop(comm_id, None)
 
     def remove(self) -> None:
         """Give the channel back as it was."""
         self._deliver.clear()
+        self._hear.clear()
         if self._restore is not None:
             self._restore()
             self._restore = None
@@ -80,7 +96,7 @@ class Tap:
             behind(msg)
 
     def _taken(self, msg: Any) -> bool:
-        if not self._deliver:
+        if not self._deliver and not self._hear:
             return False
         try:
             session = self._kernel.session
@@ -90,6 +106,9 @@ class Tap:
             if peek["header"]["msg_type"] != "comm_msg":
                 return False
             content = session.unpack(peek["content"])
+            if (hear := self._hear.get(content.get("comm_id"))) is not None:
+                hear(session.deserialize(parts, content=True, copy=False))
+                return True
             deliver = self._deliver.get(content.get("comm_id"))
             data = content.get("data") or {}
             if deliver is None or data.get("method") != "custom":

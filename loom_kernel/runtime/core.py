@@ -207,6 +207,7 @@ class Runtime:
         return {
             "ui": Interview,
             "shown": shown,
+            "widgets": lambda: self.host.widgets(),
             "storage": lambda port: RunStorage(port, of_put),
             "namespace": self.namespace,
         }

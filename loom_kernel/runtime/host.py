@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
+    from loom_kernel.engine.custom import Mounts
     from loom_kernel.runtime.run import Run
 
 
@@ -52,6 +53,10 @@ class Host(Protocol):
         """What an interrupted wait raises; None lets the original exception pass. The run goes on unless this ends it."""
         ...
 
+    def widgets(self) -> Mounts | None:
+        """Where widgets of custom questions are shown; None where nobody would see them. On the loop thread."""
+        ...
+
 
 class ScriptHost:
     """A plain script or an interactive Python: nothing to show but the one line about a run that was found again."""
@@ -72,6 +77,9 @@ class ScriptHost:
         return contextlib.nullcontext()
 
     def interrupted(self, run: Run) -> BaseException | None:
+        return None
+
+    def widgets(self) -> Mounts | None:
         return None
 
 

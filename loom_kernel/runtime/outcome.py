@@ -114,6 +114,9 @@ def needs_answer(run: Run[Any]) -> str:
     for member in run._family():
         for prompt in member.view.open_prompts:
             texts.append(f"{title(member)} asks {prompt.prompt!r}: {prompt.message}")
+            if prompt.kind == "custom":
+                texts.append("It is answered by its own widget, below the run in its notebook")
+                continue
             texts.append(
                 f"Nobody is here to answer. Add to the file that LOOM_ANSWERS names:\n  {line_for(prompt.opened, member.view.workflow)}"
             )

@@ -359,7 +359,7 @@ def _bounded(shown: Shown) -> Shown:
 
 
 def hint(prompt: PromptView) -> str:
-    """How to answer in a cell: ``%loom answer go yes``."""
+    """How to answer in a cell: ``%loom answer go yes``; a custom question has no way but its widget."""
     match prompt.kind:
         case "confirm":
             value = "yes"
@@ -368,6 +368,8 @@ def hint(prompt: PromptView) -> str:
             value = f'"{first}"' if " " in first else first
         case "form":
             value = "'{...}'"
+        case "custom":
+            return ""
         case _:
             value = '"..."'
     return f"%loom answer {prompt.prompt} {value}"

@@ -110,10 +110,8 @@ def _below(view: RunView) -> str:
     """The open questions, the failure, or the outcome: only what matters now."""
     parts = []
     for prompt in view.family_prompts:
-        parts.append(
-            f"<div><b>{escape(prompt.message)}</b>&ensp;"
-            f'<span style="color:{_DIM}">answer with <code>{escape(hint(prompt))}</code></span></div>'
-        )
+        way = f"answer with <code>{escape(hint(prompt))}</code>" if hint(prompt) else "answer in its widget"
+        parts.append(f'<div><b>{escape(prompt.message)}</b>&ensp;<span style="color:{_DIM}">{way}</span></div>')
         parts.extend(_table(s.columns, s.rows, s.total) for s in prompt.shown if s.kind == "table")
     shot = shoot(view, 0.0).failure
     if shot is not None:

@@ -49,6 +49,9 @@ class DeskHost:
     def interrupted(self, run: Run[Any]) -> BaseException | None:
         return self.raises
 
+    def widgets(self) -> None:
+        return None
+
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ export class QuestionView {
     private send: (value: unknown) => void
   ) {
     this.#controls = h('fieldset.controls');
-    const hint = h('span.dim.hint', 'or in a cell: ', h('code', question.hint));
+    const hint = question.hint ? h('span.dim.hint', 'or in a cell: ', h('code', question.hint)) : 'answer in the widget below';
     const row = h('div.row', this.#status, h('span.space'), this.#deadline, hint);
     this.el = h('form.ask', { 'data-kind': question.kind, 'data-prompt': question.prompt, submit: (e: Event) => e.preventDefault() },
       h('div.message', question.message),
@@ -80,6 +80,8 @@ export class QuestionView {
         return this.#buildSelect(options);
       case 'form':
         return this.#buildForm();
+      case 'custom':
+        return []; // its own widget stands below
       case 'editor': {
         const area = h('textarea.editor', { 'aria-label': this.question.message, spellcheck: 'false', rows: 8 });
         area.value = typeof initial === 'string' ? initial : '';
