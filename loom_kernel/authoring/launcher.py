@@ -59,6 +59,14 @@ class Launcher(Protocol):
         """Start a run and return what it came to; never raises for the run's outcome."""
         ...
 
+    def plan(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> Any:
+        """What a new run would do now, with nothing done."""
+        ...
+
+    async def plan_async(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> Any:
+        """Twin of ``plan``."""
+        ...
+
     def live(self) -> bool:
         """Whether any run is being executed in this process."""
         ...

@@ -31,7 +31,7 @@ from loom_kernel.policies import Budget
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from loom_kernel.runtime import Run
+    from loom_kernel.runtime import Run, StartPlan
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -95,6 +95,27 @@ class WorkflowDefinition(Generic[P, R]):
         given = self.bind(*args, **inputs)
         self.validate_inputs(given)
         return await launcher_slot.get_launcher().run(self, given, self.start_options)
+
+    def plan(self, *args: P.args, **inputs: P.kwargs) -> StartPlan:
+        """What a new run would do now, with nothing done: the calls that earlier runs answer, and those that run.
+
+        The body's plain code runs, and its calls are only heard. What comes after a call that runs is not known, and the
+        plan says so.
+
+        Raises:
+            InputError: with everything that is wrong with the inputs.
+        """
+        given = self.bind(*args, **inputs)
+        self.validate_inputs(given)
+        made: StartPlan = launcher_slot.get_launcher().plan(self, given)
+        return made
+
+    async def plan_async(self, *args: P.args, **inputs: P.kwargs) -> StartPlan:
+        """Twin of :meth:`plan`."""
+        given = self.bind(*args, **inputs)
+        self.validate_inputs(given)
+        made: StartPlan = await launcher_slot.get_launcher().plan_async(self, given)
+        return made
 
     def options(self, **options: Any) -> WorkflowDefinition[P, R]:
         """The same definition with options set: ``key, budget, tags, fresh, show, answers, worker``.

@@ -20,7 +20,7 @@ from loom_kernel.engine.calls import Call
 from loom_kernel.engine.endings import Ending
 from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.mismatch import diff
-from loom_kernel.engine.plan import EditPlan, Fate, Heard, assemble, judge
+from loom_kernel.engine.plan import EditPlan, Fate, Heard, StartPlan, assemble, judge
 from loom_kernel.engine.replay import History, Hit, Live, Record, replayable
 from loom_kernel.ids import HolderId, RunId
 from loom_kernel.journal.abc import JournalEntry, Lease, LeaseAcquired
@@ -63,6 +63,20 @@ async def plan(
         version=definition.version,
         diff=diff(history.source, definition.source),
     )
+
+
+async def start(engine: Engine, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> StartPlan:
+    """What a new run would do. Nothing is written and no effect is done.
+
+    Args:
+        inputs: checked.
+    """
+    dry, history = DryRun(), History()
+    x = _Dry(engine, "plan", definition, inputs, [], history, dry)
+    x.begin()
+    problem = await dry.follow(x)
+    made = assemble(dry.heard, history, can_call=lambda kind, name: True, problem=problem, version=definition.version)
+    return StartPlan(made.nodes, problem=problem, version=definition.version)
 
 
 class _Silent:

@@ -26,7 +26,7 @@ from loom_kernel.engine.entries import Listener
 from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.executor import Executor
 from loom_kernel.engine.forking import Family
-from loom_kernel.engine.plan import EditPlan
+from loom_kernel.engine.plan import EditPlan, StartPlan
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.result_cache import ResultCache
 from loom_kernel.engine.watchdog import Watchdog
@@ -220,6 +220,13 @@ class Engine:
         entries = [entry async for entry in self.journal.read(RunId(run_id))]
         values = await self.restore(run_id, definition, History.of(entries), secrets)
         return await dry.plan(self, run_id, definition, values, entries)
+
+    async def plan_start(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> StartPlan:
+        """What a new run would do now. Nothing is written, no effect is done."""
+        from loom_kernel.engine import dry
+
+        self._open()
+        return await dry.start(self, definition, inputs)
 
     async def _opened(
         self, acquired: LeaseAcquired, definition: WorkflowDefinition[..., Any], secrets: Mapping[str, Any] | None

@@ -133,6 +133,23 @@ class EditPlan:
         return "\n".join([self.sentence, *lines, *([self.problem] if self.problem else [])])
 
 
+@dataclass(frozen=True)
+class StartPlan(EditPlan):
+    """What a new run would do now: which calls an earlier run answers, and which run.
+
+    ``problem`` says where more cannot be known: what comes after a call that runs depends on what it gives.
+    """
+
+    @property
+    def sentence(self) -> str:
+        """The plan in one line: ``9 from the cache, 3 run``."""
+        counts = self.counts
+        parts = [f"{counts['cached']} from the cache"] if counts["cached"] else []
+        if counts["runs"]:
+            parts.append(f"{counts['runs']} {'runs' if counts['runs'] == 1 else 'run'}")
+        return ", ".join(parts) or "it makes no call"
+
+
 def sentence(counts: Mapping[str, int]) -> str:
     """Counts of fates in words."""
     said = []

@@ -12,6 +12,7 @@ import threading
 
 from loom_kernel.authoring import launcher as launcher_slot
 from loom_kernel.authoring.launcher import Options
+from loom_kernel.engine.plan import StartPlan
 from loom_kernel.runtime.core import Runtime
 from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.run import Run
@@ -73,6 +74,7 @@ __all__ = [
     "RunList",
     "Runtime",
     "ScriptHost",
+    "StartPlan",
     "close",
     "get_runtime",
     "set_host",

@@ -26,6 +26,7 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock, SystemClock, VirtualClock
 from loom_kernel.engine import budgets
+from loom_kernel.engine.plan import StartPlan
 from loom_kernel.errors import (
     InputError,
     NeedsAnswer,
@@ -268,6 +269,19 @@ class Runtime:
         if not self.loop.inside:
             self.host.started(run, how)
         return run
+
+    def plan(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> StartPlan:
+        """What a new run would do now; nothing is done."""
+        name = definition.fn.__name__
+        return self.loop.call(lambda: self._plan(definition, inputs), f"{name}.plan()", f"{name}.plan_async()")
+
+    async def plan_async(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> StartPlan:
+        """Twin of :meth:`plan`."""
+        return await self.loop.hand_over(lambda: self._plan(definition, inputs))
+
+    async def _plan(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any]) -> StartPlan:
+        await self.opened()
+        return await self.engine.plan_start(definition, definition.validate_inputs(inputs))
 
     async def run(
         self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SUMMARIES: dict[str, str] = {
     "run": "start a run and show it",
+    "plan": "what a start would do now: what the cache answers, and what runs",
     "runs": "list runs",
     "show": "show a run under this cell",
     "tail": "follow what a run does, line by line",
@@ -38,6 +39,7 @@ SUMMARIES: dict[str, str] = {
 
 _MODULES = {
     "run": "starting",
+    "plan": "starting",
     "workflows": "starting",
     "inputs": "starting",
     "artifacts": "reading",

@@ -47,6 +47,16 @@ def _run(session: Session, arguments: argparse.Namespace) -> Any:
     return run
 
 
+def _plan_arguments(parser: Arguments) -> None:
+    parser.add_argument("name", metavar="NAME", help="a workflow, or a variable that holds one")
+    parser.add_argument("inputs", nargs="*", metavar="key=value", help="its inputs; key=$name is a variable's value")
+
+
+def _plan(session: Session, arguments: argparse.Namespace) -> None:
+    definition = _definition(session, arguments.name)
+    print(definition.plan(**_inputs(session, definition, arguments)))
+
+
 def _definition(session: Session, name: str) -> WorkflowDefinition[..., Any]:
     held = session.namespace.get(name)
     return held if isinstance(held, WorkflowDefinition) and not registry.has(name) else registry.get(name)
@@ -135,6 +145,13 @@ VERBS = {
         _run,
         offers=("workflow", "input"),
         takes_cell=True,
+    ),
+    "plan": Verb(
+        "plan",
+        "What a start would do now: the calls that the cache answers, and those that run. Nothing is done.",
+        _plan_arguments,
+        _plan,
+        offers=("workflow", "input"),
     ),
     "workflows": Verb(
         "workflows", "The workflows that are defined here.", _workflows_arguments, _workflows, offers=("workflow",)
