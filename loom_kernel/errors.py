@@ -188,6 +188,17 @@ class StepInterrupted(LoomError):
         )
 
 
+class NodeAborted(LoomError):
+    """Somebody aborted this one call (``r.abort(node)``). It is never recorded as its result: on resume it runs again."""
+
+    def __init__(self, step: str, by: str = "") -> None:
+        super().__init__(step, by)
+        self.step, self.by = step, by
+
+    def __str__(self) -> str:
+        return f"{self.step!r} was aborted{f' by {self.by}' if self.by else ''}; resume the run to do it again"
+
+
 class PromptTimeout(LoomError, TimeoutError):
     """A question was not answered in its ``timeout_s`` and has no ``default``."""
 

@@ -414,17 +414,25 @@ class AnswerKept(Event):
 
 
 class CancelRequested(Event):
-    """Someone asked to end the run for good."""
+    """Someone asked to end the run for good; ``kill`` gives it the status killed."""
 
     type: ClassVar[str] = "run.cancel_requested"
     by: str = ""
     reason: str = ""
+    kill: bool = False
 
 
 class StopRequested(Event):
     """Someone asked to pause the run so that it can be resumed."""
 
     type: ClassVar[str] = "run.stop_requested"
+    by: str = ""
+
+
+class AbortRequested(Event):
+    """Someone asked to end one call at work, its node; the rest of the run goes on."""
+
+    type: ClassVar[str] = "node.abort_requested"
     by: str = ""
 
 
@@ -515,8 +523,8 @@ EVENTS: dict[str, type[Event]] = {
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeRecalled, NodeLogged,
         NodeProgressed, ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
-        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, RunNoted,
-        StorageCommitted, ResultsKept,
+        PromptAnswered, AnswerKept, CancelRequested, StopRequested, AbortRequested, WakeRequested, MessagePosted,
+        RunNoted, StorageCommitted, ResultsKept,
     )
 }  # fmt: skip
 """Event classes by their stored type."""
@@ -524,8 +532,8 @@ EVENTS: dict[str, type[Event]] = {
 POSTS = frozenset(
     cls.type
     for cls in (
-        PromptAnswered, AnswerKept, CancelRequested, StopRequested, WakeRequested, MessagePosted, RunNoted, StorageCommitted,
-        ResultsKept,
+        PromptAnswered, AnswerKept, CancelRequested, StopRequested, AbortRequested, WakeRequested, MessagePosted,
+        RunNoted, StorageCommitted, ResultsKept,
     )
 )  # fmt: skip
 """Types that may be appended without the lease, by ``RunJournal.post``."""

@@ -19,7 +19,7 @@ class Call:
     Attributes:
         preview: makes the arguments' preview for people, when it is needed.
         queued_s: how long it waited for its turn under a limit.
-        status: pending, running, waiting, retrying, completed, failed or cancelled.
+        status: pending, running, ending (its outcome is being written), waiting, retrying, completed, failed or cancelled.
     """
 
     __slots__ = ("branch", "found", "kind", "name", "node_id", "parents", "preview", "queued_s", "status", "where")

@@ -71,7 +71,8 @@ class Ending:
 
 def cancelled(request: ev.CancelRequested) -> Ending:
     """The end that somebody asked for."""
-    return Ending(kind="cancelled", reason=request.reason or (f"by {request.by}" if request.by else None))
+    reason = request.reason or (f"by {request.by}" if request.by else None)
+    return Ending(kind="cancelled", status="killed" if request.kill else "", reason=reason)
 
 
 RETURNED = {

@@ -25,6 +25,7 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine import budgets
+from loom_kernel.engine.aborting import abort
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.edited import gone
 from loom_kernel.engine.endings import Ending, cancelled, exit_ending, returned
@@ -33,6 +34,7 @@ from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
 from loom_kernel.engine.held import HeldCalls
 from loom_kernel.engine.keys import Occurrences
 from loom_kernel.engine.mismatch import ending_for, gone_ending
+from loom_kernel.engine.orphans import end_children, waiting
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.recorder import Recorder
 from loom_kernel.engine.replay import History, Lookup, Record, wakes
@@ -137,6 +139,7 @@ class Execution:
         self.live: dict[str, asyncio.Task[Any] | None] = {}  # calls at work, by whom
         self._waits: set[str] = set()  # those of them that only wait: questions, sleeps
         self._interrupted: set[str] = set()  # those that ctx.exit ends
+        self.aborted: dict[str, BaseException] = {}  # those that a person ends
         self._room: list[asyncio.Future[None]] = []
         self.prompts: dict[str, tuple[str, int, asyncio.Future[ev.PromptAnswered]]] = {}
         self.sleeps: dict[str, tuple[str | None, asyncio.Future[None]]] = {}
@@ -267,6 +270,8 @@ class Execution:
                         waker.set_result(None)
             case ev.CancelRequested():
                 self.end(cancelled(event))
+            case ev.AbortRequested(by=by):
+                abort(self, node_id, by)
             case ev.StopRequested(by=by):
                 self.end(Ending(kind="paused", reason="stopped", message=f"stopped by {by}" if by else ""))
 
@@ -420,6 +425,10 @@ class Execution:
         event = ending.event(self.lookup.drift() if reached_its_end else [])
         last = Append(event, None, f"{'ended' if ending.final else 'paused'}:{self.lease.epoch}")
         try:
+            if ending.final and not ending.resumable and waiting(self.history):
+                await end_children(
+                    self.engine.journal, self.engine.holder, self.history, "the run that started it ended"
+                )
             if ending.kind == "exit" and self._exit_blobs:
                 await self.engine.journal.put_blobs(self._exit_blobs)
             await self.recorder.commit([last])
@@ -580,6 +589,7 @@ class Execution:
         del self.live[node_id]
         self._waits.discard(node_id)
         self._interrupted.discard(node_id)
+        self.aborted.pop(node_id, None)
         while self._room and len(self.live) < self.max_open:
             future = self._room.pop()
             if not future.done():
@@ -595,7 +605,13 @@ class Execution:
             await future
 
     def interruption(self, call: Call, error: BaseException) -> BaseException:
-        """What a call that was interrupted raises: the exit, where ``ctx.exit`` did it."""
+        """What a call that was interrupted raises: the exit, where ``ctx.exit`` did it; the abort, where a person did."""
+        if call.node_id in self.aborted and isinstance(error, asyncio.CancelledError):
+            aborted, task = self.aborted.pop(call.node_id), asyncio.current_task()
+            if task is not None:
+                task.uncancel()
+            self.raised(aborted, call.node_id, passes=False)
+            return aborted
         if call.node_id in self._interrupted and isinstance(error, asyncio.CancelledError):
             self._interrupted.discard(call.node_id)
             task = asyncio.current_task()

@@ -7,6 +7,7 @@ from typing import Any
 
 from loom_kernel import codec
 from loom_kernel.codec.classes import module_of
+from loom_kernel.engine.redact import redact
 from loom_kernel.errors import StepFailed
 
 TEXT_BYTES = 16 * 1024
@@ -25,7 +26,7 @@ def as_raised(error: BaseException, name: str, namespace: Mapping[str, Any] | No
 
 
 def tool_error(error: BaseException) -> dict[str, Any]:
-    """``ctx.tool(failure_mode="return")``: the error as data, after Atomic's."""
+    """``ctx.tool(failure_mode="return")``: the error as data, after Atomic's; bounded, and without what looks secret."""
     out: dict[str, Any] = {"name": type(error).__name__, "message": _tail(str(error))}
     code = getattr(error, "returncode", getattr(error, "exit_code", None))
     if isinstance(code, int) and not isinstance(code, bool):
@@ -40,6 +41,7 @@ def tool_error(error: BaseException) -> dict[str, Any]:
 
 
 def _tail(text: str) -> str:
+    text = redact(text[-4 * TEXT_BYTES :]) if len(text) > 4 * TEXT_BYTES else redact(text)
     data = text.encode("utf-8", "replace")
     if len(data) <= TEXT_BYTES:
         return data.decode()

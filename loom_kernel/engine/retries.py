@@ -8,6 +8,9 @@ from typing import NamedTuple
 from loom_kernel.errors import FatalError, LoomError, RetryableError, StepTimeout
 from loom_kernel.policies import Retry
 
+CANCELLATIONS = frozenset({"AbortError", "Cancelled", "CancelledError"})
+"""Names of errors that say that somebody gave up; trying again is not what was wanted."""
+
 
 class Wait(NamedTuple):
     """Try again after ``delay_s`` seconds."""
@@ -34,6 +37,8 @@ def decide(policy: Retry, attempt: int, error: BaseException, seed: str = "") ->
         return GiveUp("the step said that trying again is of no use")
     if policy.never and isinstance(error, policy.never):
         return GiveUp(f"{type(error).__name__} is never tried again")
+    if type(error).__name__ in CANCELLATIONS and getattr(error, "returncode", None) is None:
+        return GiveUp("it says that it was cancelled")
     asked = isinstance(error, RetryableError)
     if isinstance(error, LoomError) and not asked and not isinstance(error, StepTimeout):
         # A value that cannot be kept, a changed argument: the next try would only say the same.

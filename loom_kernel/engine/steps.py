@@ -21,7 +21,7 @@ from loom_kernel.engine.mismatch import unknown_attempt
 from loom_kernel.engine.output import LiveHandle
 from loom_kernel.engine.replay import Hit, Live, Record
 from loom_kernel.engine.waiting import pause
-from loom_kernel.errors import StepInterrupted, UnhashableValue, WorkflowExit
+from loom_kernel.errors import NodeAborted, StepInterrupted, UnhashableValue, WorkflowExit
 from loom_kernel.journal.abc import Append
 from loom_kernel.policies import Retry
 
@@ -206,6 +206,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
     try:
         with clock.busy():
             done = await x.engine.executor.run(work, handle)
+        call.status = "ending"  # from here on the write of its result wins over an abort
     except (asyncio.CancelledError, GeneratorExit, WorkflowExit) as raised:
         handle.cancelled.set(x.cancelled.reason or "cancelled")
         error = x.interruption(call, raised)
@@ -215,6 +216,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
         raise error from None
     except BaseException as error:  # a step may raise SystemExit: its failure, not the end of all runs
         took = handle.took
+        call.status = "ending"
         verdict = retries.decide(plan.retry, attempt, error, f"{x.run_id}:{call.node_id}")
         if isinstance(verdict, retries.Wait):
             _ride_log(x, call, handle)
@@ -305,6 +307,8 @@ def _note_cancelled(
     if handle is not None:
         _ride_log(x, call, handle)
     reason = "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "")
+    if isinstance(error, NodeAborted):
+        reason = f"aborted by {error.by}" if error.by else "aborted"
     x.recorder.ride(
         ev.NodeCancelled(reason=reason, attempts=attempt, duration_s=took),
         call.node_id,

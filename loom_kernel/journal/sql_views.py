@@ -219,7 +219,7 @@ select global_seq, run_id, seq, type as kind, node_id, coalesce(payload->>'name'
     coalesce(payload::json->'value', payload::json->'text') as value, nullif(payload->>'by', '') as posted_by, make_timestamptz(created_at) as created_at
 from store.events
 where type in (
-    'prompt.answered', 'answer.kept', 'run.cancel_requested', 'run.stop_requested', 'run.wake_requested', 'message.posted',
+    'prompt.answered', 'answer.kept', 'run.cancel_requested', 'run.stop_requested', 'node.abort_requested', 'run.wake_requested', 'message.posted',
     'run.noted'
 )
 """

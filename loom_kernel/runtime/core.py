@@ -26,7 +26,9 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock, SystemClock, VirtualClock
 from loom_kernel.engine import budgets
+from loom_kernel.engine.orphans import end_children
 from loom_kernel.engine.plan import StartPlan
+from loom_kernel.engine.replay import History
 from loom_kernel.errors import (
     InputError,
     NeedsAnswer,
@@ -563,7 +565,7 @@ class Runtime:
         return await self.journal.post(run_id, append)
 
     async def steer(self, run: Run[Any], what: str, by: str, reason: str = "") -> None:
-        """Stop or cancel a run, whoever executes it."""
+        """Stop, cancel or kill a run, whoever executes it."""
         with contextlib.suppress(RunOverError):  # it has ended in this very moment, and what was asked for holds
             await self._steer(run, what, by, reason)
 
@@ -576,25 +578,32 @@ class Runtime:
         if resting or summary.interrupted or waits:
             await self._end_unowned(run, what, by, reason)
             return
-        event: events.Event = (
-            events.StopRequested(by=by) if what == "stop" else events.CancelRequested(by=by, reason=reason)
-        )
+        await self._ask_holder(run, what, by, reason)
+
+    async def _ask_holder(self, run: Run[Any], what: str, by: str, reason: str) -> None:
+        event: events.Event = events.StopRequested(by=by)
+        if what != "stop":
+            event = events.CancelRequested(by=by, reason=reason, kill=what == "kill")
         await self.post(RunId(run.id), Append(event, None, f"{what}:{uuid.uuid4().hex}"))
 
     async def _end_unowned(self, run: Run[Any], what: str, by: str, reason: str) -> None:
         """Nobody executes it, so nobody would hear a post: take the lease and write the end here."""
         acquired = await self.journal.acquire(RunId(run.id), self._engine.holder)
         if not isinstance(acquired, LeaseAcquired):
-            await self.post(
-                RunId(run.id), Append(events.CancelRequested(by=by, reason=reason), None, f"{what}:{uuid.uuid4().hex}")
-            )
+            await self._ask_holder(run, what, by, reason)  # somebody took it in this very moment
             return
-        lease = acquired.lease
+        lease, history = acquired.lease, History.of(acquired.entries)
+        if history.over or (what == "stop" and history.status == "paused"):
+            await self.journal.release(lease)  # it went on and came to rest meanwhile
+            await run._load()
+            return
         event: events.Event
         if what == "stop":
             event = events.RunPaused(reason="stopped")
         else:
-            event = events.RunEnded(status="cancelled", reason=reason or (f"by {by}" if by else None))
+            await end_children(self.journal, self._engine.holder, history, "the run that started it ended")
+            status = "killed" if what == "kill" else "cancelled"
+            event = events.RunEnded(status=status, reason=reason or (f"by {by}" if by else None))
         await self.journal.append(lease, [Append(event, None, f"ended:{lease.epoch}")])
         await run._load()
 

@@ -431,6 +431,55 @@ class Run(Generic[R]):
         by = self._by(by)
         await self._over(lambda: self._runtime.steer(self, "cancel", by, reason))
 
+    def pause(self, *, by: str = "") -> None:
+        """The same as :meth:`stop`, by the reference's name. A body is not held in memory: resuming replays it."""
+        self.stop(by=by)
+
+    async def pause_async(self, *, by: str = "") -> None:
+        """Twin of :meth:`pause`."""
+        await self.stop_async(by=by)
+
+    def quit(self, *, by: str = "") -> None:
+        """The same as :meth:`stop`, by the reference's name: no call begins any more, those at work are cancelled and
+        waited for, then the rest is durable."""
+        self.stop(by=by)
+
+    async def quit_async(self, *, by: str = "") -> None:
+        """Twin of :meth:`quit`."""
+        await self.stop_async(by=by)
+
+    def kill(self, *, reason: str = "", by: str = "") -> None:
+        """End the run for good, with the status killed; otherwise like :meth:`cancel`. Durable when it returns."""
+        by = self._by(by)
+        self._block("kill()", lambda: self.kill_async(reason=reason, by=by))
+
+    async def kill_async(self, *, reason: str = "", by: str = "") -> None:
+        """Twin of :meth:`kill`."""
+        by = self._by(by)
+        await self._over(lambda: self._runtime.steer(self, "kill", by, reason))
+
+    def abort(self, node: str | NodeRef, *, by: str = "") -> None:
+        """End one step or tool that is at work; its siblings go on. The body gets ``NodeAborted`` from that call; a run
+        that it ends can be resumed, and then the call runs again. Durable when it returns.
+
+        Args:
+            node: as in ``r[node]``: its name, name and number, id, or ``child/name``.
+            by: who asks, for the record.
+
+        Raises:
+            KeyError: there is no such node, or several.
+            LoomError: it is not at work, or no step and no tool.
+        """
+        by = self._by(by)
+        self._block("abort()", lambda: self.abort_async(node, by=by))
+
+    async def abort_async(self, node: str | NodeRef, *, by: str = "") -> None:
+        """Twin of :meth:`abort`."""
+        from loom_kernel.runtime import control
+
+        by = self._by(by)
+        await self._over(lambda: control.abort(self._runtime, self, node, by))
+
     def wake(self, correlation_ids: list[str] | None = None) -> None:
         """End sleeps early: those with the given correlation ids, or all."""
         self._block("wake()", lambda: self.wake_async(correlation_ids))
