@@ -138,7 +138,7 @@ def test_the_plan_of_a_run(book: Book, effects: Effects) -> None:
         "clean(rows=[3, 1, 2])  runs again            its code was edited",
         "show(rows=[1, 2, 3])   depends on the above  after clean, if its arguments change",
     ]
-    assert plan.counts == {"reused": 1, "rerun": 1, "depends": 1, "runs": 0, "gone": 0}
+    assert plan.counts == {"reused": 1, "cached": 0, "rerun": 1, "depends": 1, "runs": 0, "gone": 0}
     assert len(run.events()) == run.view.revision and effects() == ["load", "clean", "show"]
 
 
