@@ -89,6 +89,7 @@ class RunStarted(Event):
     by: str = ""
     source: str = ""  # the body's text, where it is another one than the last execution's
     budget: dict[str, float] = {}  # what its resume was given: it counts from here on
+    family_version: str = ""  # of the body and what it calls, where it is another one than the last execution's
 
 
 class RunPaused(Event):

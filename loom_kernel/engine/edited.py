@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from loom_kernel import events as ev
-from loom_kernel.authoring.code import uses
+from loom_kernel.authoring.code import family_version, uses
 from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.engine.replay import History, Record, had_effect, replayable
 
@@ -28,6 +29,17 @@ def gone(definition: WorkflowDefinition[..., Any], history: History) -> tuple[Re
         return ()
     found = uses(definition.fn)
     return tuple(record for record in records if not found.can_call(record.kind, record.name))
+
+
+def upgraded(history: History, fn: Callable[..., Any]) -> str:
+    """The version of the body and what it calls, where it is another one than the last execution's; else empty.
+
+    Only a resume asks; histories that do not say their version are left alone.
+    """
+    if not history.executions or not history.family_version:
+        return ""
+    now = family_version(fn)
+    return now if now != history.family_version else ""
 
 
 def edited_child(definition: WorkflowDefinition[..., Any], history: History) -> ev.RunEdited | None:

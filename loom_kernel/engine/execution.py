@@ -27,7 +27,7 @@ from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine import budgets
 from loom_kernel.engine.aborting import abort
 from loom_kernel.engine.calls import Call
-from loom_kernel.engine.edited import gone
+from loom_kernel.engine.edited import gone, upgraded
 from loom_kernel.engine.endings import Ending, cancelled, exit_ending, returned
 from loom_kernel.engine.entries import Entries, Listener
 from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
@@ -294,6 +294,7 @@ class Execution:
                     by=self._by,
                     source=self.definition.source if self.history.source != self.definition.source else "",
                     budget=budgets.to_record(self._budget),
+                    family_version=upgraded(self.history, self.definition.fn),
                 ),
                 key=f"started:{self.lease.epoch}",
             )

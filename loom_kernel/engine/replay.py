@@ -117,6 +117,7 @@ class History:
         edits: how often the run was gone on with edited code.
         source, version: of the body whose calls were run last. One that was only resumed, and stopped before its
             first effect, is not yet what the run is.
+        family_version: of the last execution's body and all that it calls; empty in histories that do not say it.
         active_s: seconds in which it was executed, in stretches that are over; see :attr:`executed_s`.
         tokens, cost_usd: what models used in this run itself.
         warned: dimensions of the budget that were warned of.
@@ -140,7 +141,7 @@ class History:
         self.accepted: set[str] = set()
         self.stale: set[str] = set()
         self.edits = 0
-        self.source = self.version = ""
+        self.source = self.version = self.family_version = ""
         self._body = ("", "")  # of the execution that has not run a call so far
         self.ended: ev.RunEnded | None = None
         self.paused: ev.RunPaused | None = None
@@ -195,12 +196,14 @@ class History:
     def _run_created(self, e: ev.RunCreated, _: str, seq: int) -> None:
         self.created = e
         self.source, self.version = self._body = e.source, e.definition_version
+        self.family_version = e.family_version
 
     def _run_started(self, e: ev.RunStarted, _: str, seq: int) -> None:
         self.status, self.reason, self.ended, self.paused = "running", None, None, None
         self.executions += 1
         self.cancel = None
         self._body = (e.source or self.source, e.definition_version or self.version)
+        self.family_version = e.family_version or self.family_version
         self.budget = {**self.budget, **e.budget}
 
     def _run_paused(self, e: ev.RunPaused, _: str, seq: int) -> None:

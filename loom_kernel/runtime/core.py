@@ -314,7 +314,7 @@ class Runtime:
         if not options.fresh:
             found = await look.find(self, journal, created, looks=looks)
             if found is None and looks and not options.worker:
-                done = self._sessions.take(created, look.same_start)
+                done = await self._sessions.take(journal, created, look.same_start)
                 found = look.Found(done, "finished") if done is not None else None
             if found is not None:
                 return await self._continue(found, definition, inputs, options)
@@ -347,7 +347,7 @@ class Runtime:
             nth=self._nth(definition, encoded, place),
             source=definition.source,
             environment=surroundings(Path.cwd()),
-            session=self._sessions.id,
+            session=self._sessions.id if self._looks(options, place) else "",
             continues=self._sessions.continues(place.notebook),
             family_version=family_version(definition.fn),
             secret_inputs=sorted(definition.secret_inputs),

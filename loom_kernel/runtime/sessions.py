@@ -3,6 +3,9 @@
 A session is one kernel's life with one notebook. It broke when it left a run unfinished, which nobody executes now. The
 kernel that comes next then continues it: a start that the broken session had already finished gives that run, once each,
 as long as its code is the same. Whether there is something to continue is decided at the notebook's first start.
+
+Only starts that look before they make belong to a session: what a script or a headless execution of the same notebook
+started in between is neither given nor taken for the last session.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from loom_kernel.events import RunCreated
+from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import RunJournal, RunSummary
 
 FINISHED = frozenset({"completed", "skipped"})
@@ -52,15 +56,17 @@ class Sessions:
             runs = [run for run in runs if run.header.notebook == notebook]
             self._past.setdefault(notebook or "", broken(self.id, runs))
 
-    def take(self, created: RunCreated, same: Same) -> RunSummary | None:
-        """The finished run that a start means; it is not given again."""
+    async def take(self, journal: RunJournal, created: RunCreated, same: Same) -> RunSummary | None:
+        """The finished run that a start means; it is not given again. One that was deleted since is nobody's."""
         past = self._past.get(created.notebook or "")
-        if past is None:
-            return None
-        found = next((run for run in past.finished if same(run.header, created)), None)
-        if found is not None:
+        while past is not None:
+            found = next((run for run in past.finished if same(run.header, created)), None)
+            if found is None:
+                break
             past.finished.remove(found)
-        return found
+            if await journal.get_run(RunId(found.run_id)) is not None:
+                return found
+        return None
 
 
 def broken(own: str, runs: list[RunSummary]) -> _Past:

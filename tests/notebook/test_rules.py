@@ -41,6 +41,7 @@ async def plan(ctx: Context) -> int:
     return await after(found)
 """
 START = "r = plan.start()"
+UPGRADED = "print([bool(e.event.family_version) for e in r.events() if e.type == 'run.started'])"
 
 
 def run_all(kernel: Kernel, steps: str = STEPS, body: str = BODY) -> str:
@@ -77,6 +78,7 @@ def test_a_comment_or_the_name_of_a_local_is_no_change(project: Path) -> None:
     body = BODY.replace("    found =", "    # ten times as much\n    value  =").replace("after(found)", "after(value)")
     with Kernel(project) as kernel:
         assert "resumed the run of" in run_all(kernel, body=body)
+        assert kernel.ok(UPGRADED).text == "[False, False]"
         kernel.question()
         kernel.answer("yes")
         assert kernel.ok("(await r).result").text.splitlines()[-1] == "11"
@@ -91,6 +93,7 @@ def test_an_edited_step_that_did_not_run_yet_is_used_as_it_is_now(project: Path)
         kernel.question()
         kernel.answer("yes")
         assert kernel.ok("(await r).result").text.splitlines()[-1] == "110"
+        assert kernel.ok(UPGRADED).text == "[False, True]", "the record says from where on other code counts"
     assert effects() == ["before 1", "after 10"]
 
 
@@ -132,6 +135,22 @@ while thread.is_alive():
     thread.join(0.05)
 found
 """
+
+
+def test_a_second_kernel_of_the_notebook_follows(project: Path) -> None:
+    """The same cells elsewhere follow the run that lives; both are asked, and the first answer wins."""
+    with Kernel(project) as one, Kernel(project) as two:
+        run_all(one)
+        one.question()
+        assert "following the run of" in run_all(two)
+        assert two.ok("print(r.id)").text == one.ok("print(r.id)").text
+        two.question()
+        cells = [kernel.send("r.answer(True)") for kernel in (one, two)]
+        errors = [cell.wait(30).error for cell in cells]
+        assert sum(error is not None for error in errors) == 1, errors
+        for kernel in (one, two):
+            assert kernel.ok("(await r).result").text.splitlines()[-1] == "11"
+    assert (project / "effects.txt").read_text().splitlines() == ["before 1", "after 10"]
 
 
 def test_a_run_is_waited_for_from_everywhere(project: Path) -> None:

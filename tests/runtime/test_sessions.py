@@ -204,7 +204,85 @@ def test_nobody_in_front_of_it_starts_anew(
     cell(host, "a")
     assert finished(quick.start()) != first
     restart(settings=Settings(environ={"LOOM_RESUME": "1"}))
-    assert quick.start().id in (first, *(run.id for run in restart().runs(workflow="quick")))
+    assert quick.start().id == first, "the headless execution in between is not the session that broke"
+
+
+def test_a_headless_execution_in_between_is_no_session(
+    quick: WorkflowDefinition[Any, int], asking: WorkflowDefinition[Any, int], host: DeskHost, restart: Restart
+) -> None:
+    """The person's session is still the last one, and what nobody sat in front of is not given."""
+    cell(host, "a")
+    first = finished(quick.start())
+    cell(host, "b")
+    left = asking.start()
+    until(left.prompts)
+    host.headless = True
+    restart()
+    cell(host, "a")
+    unseen = finished(quick.start())
+    host.headless = False
+    restart()
+    assert quick.start().id == first
+    assert quick.start().id not in (first, unseen)
+    cell(host, "b")
+    assert asking.start().id == left.id
+
+
+def test_executions_of_one_cell_are_given_in_order(
+    quick: WorkflowDefinition[Any, int], asking: WorkflowDefinition[Any, int], host: DeskHost, restart: Restart
+) -> None:
+    """A cell that was run twice gives its first run first; a third execution is a new run."""
+    made = []
+    for execution in ("1", "2"):
+        cell(host, "a", execution)
+        made.append(finished(quick.start()))
+    cell(host, "b")
+    until(asking.start().prompts)
+    restart()
+    given = []
+    for execution in ("1", "2", "3"):
+        cell(host, "a", execution)
+        given.append(finished(quick.start()))
+    assert given[:2] == made and given[2] not in made
+
+
+def test_a_run_deleted_since_is_not_given(
+    quick: WorkflowDefinition[Any, int], asking: WorkflowDefinition[Any, int], host: DeskHost, restart: Restart
+) -> None:
+    """Between the notebook's first start and the one that means it, a person may remove a run."""
+    cell(host, "a")
+    first = quick.start(n=1)
+    second = finished(quick.start(n=2))
+    finished(first)
+    cell(host, "b")
+    until(asking.start().prompts)
+    now = restart()
+    cell(host, "a")
+    assert quick.start(n=1).id == first.id
+    now.get_run(second).delete()
+    again = quick.start(n=2)
+    assert again.id != second and again.wait(timeout=10).result == 4
+
+
+def test_a_second_kernel_continues_nothing_of_a_living_one(
+    quick: WorkflowDefinition[Any, int],
+    asking: WorkflowDefinition[Any, int],
+    host: DeskHost,
+    make_runtime: Callable[..., Runtime],
+) -> None:
+    """Its session has not ended: what it had finished is its own, and its unfinished run is followed."""
+    cell(host, "a")
+    first = finished(quick.start())
+    cell(host, "b")
+    left = asking.start()
+    until(left.prompts)
+    make_runtime()  # beside the first, which goes on
+    cell(host, "a")
+    assert finished(quick.start()) != first
+    cell(host, "b")
+    followed = asking.start()
+    assert followed.id == left.id and not followed.live
+    assert host.shown[-1][1].startswith("following the run of ")
 
 
 def summary(
