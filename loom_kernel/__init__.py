@@ -12,6 +12,7 @@ from loom_kernel._version import __version__
 
 if TYPE_CHECKING:
     from loom_kernel.authoring.context import CancelToken, Context
+    from loom_kernel.authoring.lint import WorkflowLintWarning
     from loom_kernel.authoring.people import People
     from loom_kernel.authoring.registry import (
         Registry,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "loom_kernel.authoring.context": ("CancelToken", "Context"),
+    "loom_kernel.authoring.lint": ("WorkflowLintWarning",),
     "loom_kernel.authoring.people": ("People",),
     "loom_kernel.authoring.registry": (
         "Registry", "create_registry", "normalize_workflow_name", "registry", "workflow_names_equal",
@@ -140,6 +142,7 @@ __all__ = [
     "WorkflowBudgetExceededError",
     "WorkflowDefinition",
     "WorkflowInfrastructureError",
+    "WorkflowLintWarning",
     "WouldBlock",
     "__version__",
     "configure",

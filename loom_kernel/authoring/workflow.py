@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from loom_kernel.authoring import launcher as launcher_slot
+from loom_kernel.authoring import lint as body_lint
 from loom_kernel.authoring.code import code_version
 from loom_kernel.authoring.context import Context
 from loom_kernel.authoring.launcher import Options
@@ -31,6 +32,7 @@ from loom_kernel.policies import Budget
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from loom_kernel.authoring.lint import Finding
     from loom_kernel.runtime import Run, StartPlan
 
 P = ParamSpec("P")
@@ -352,6 +354,10 @@ class WorkflowDefinition(Generic[P, R]):
         """Hash of what the body does now; see :func:`~loom_kernel.authoring.code.code_version`."""
         return code_version(self.fn)
 
+    def lint(self) -> list[Finding]:
+        """What stands in the body and gives another value, or is done again, when a run is resumed."""
+        return body_lint.lint(self.fn)
+
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
 
@@ -425,8 +431,9 @@ def workflow(
     outputs: type[BaseModel] | None = None,
     budget: Budget | None = None,
     auto_attach: bool = False,
+    lint: bool = True,
 ) -> _WorkflowDecorator: ...
-def workflow(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+def workflow(fn: Any = None, /, *, name: str | None = None, lint: bool = True, **options: Any) -> Any:
     """Make an async function a workflow, and register it under its name.
 
     Written ``@workflow`` or ``@workflow(...)``. The body's first parameter is the context (``ctx``); the others are
@@ -439,15 +446,22 @@ def workflow(fn: Any = None, /, *, name: str | None = None, **options: Any) -> A
         outputs: a pydantic model of the outputs.
         budget: what a run may spend.
         auto_attach: open the live view by itself when a run is started.
+        lint: warn of what in the body gives another value, or is done again, when a run is resumed. A line that ends
+            with ``# loom: ok`` is passed over; :meth:`WorkflowDefinition.lint` gives what is found.
 
     Raises:
         DefinitionError: a body that is not async, a parameter that cannot be an input, an option of the wrong type.
     """
     if isinstance(fn, str):
         fn, name = None, fn
-    if fn is not None:
-        return registry.register(define(fn, name=name, **options))
-    return lambda function: registry.register(define(function, name=name, **options))
+
+    def made(function: Any) -> WorkflowDefinition[..., Any]:
+        definition = registry.register(define(function, name=name, **options))
+        if lint:
+            body_lint.warn(function)
+        return definition
+
+    return made if fn is None else made(fn)
 
 
 class _WorkflowDecorator:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loom_kernel import cells
 from loom_kernel.authoring import launcher
 from loom_kernel.errors import LoomError
+from loom_kernel.notebook import lint_lines
 from loom_kernel.notebook.arguments import HelpShown, split, without_markers
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Extension:
             if "loom_kernel.runtime" in sys.modules:  # used before the extension was loaded
                 runtime().host = self.host
         cells.name_cells(self._cell_name)
+        self._format_as_before = lint_lines.install()
         for name, magic in (("loom", self._loom), ("loomsql", self._loomsql)):
             shell.register_magic_function(_quiet(magic, name), "line_cell", name)
         shell.register_magic_function(_quiet(self._workflow, "workflow"), "cell", "workflow")
@@ -67,6 +69,7 @@ class Extension:
             self.host.close()
         launcher.host_maker = None
         cells.name_cells(None)
+        self._format_as_before()
         if self._sql is not None:
             self._sql.close()
         for kind, names in (("line", LINE_MAGICS), ("cell", CELL_MAGICS)):

@@ -70,6 +70,7 @@ def arguments() -> Arguments:
     parser.add_argument("--output", action="append", default=[], metavar="NAME:TYPE", help="a key of the returned dict")
     parser.add_argument("--description", metavar="TEXT", help="one line for people")
     budget_arguments(parser)
+    parser.add_argument("--no-lint", action="store_true", help="don't warn of what is not the same in a resumed run")
     return parser
 
 
@@ -100,7 +101,13 @@ def define_from_cell(words: list[str], body: str, source: CellSource, namespace:
     from loom_kernel.authoring.workflow import workflow
 
     fn = compile_body(asked.name, body, inputs, source, namespace, outputs_type(asked.name, outputs))
-    definition = workflow(asked.name, description=asked.description or "", budget=budget_of(COMMAND, asked))(fn)
+    define = workflow(
+        asked.name,
+        description=asked.description or "",
+        budget=budget_of(COMMAND, asked),
+        lint=not asked.no_lint,
+    )
+    definition = define(fn)
     namespace[variable_name(asked.name)] = definition
 
 
@@ -209,6 +216,7 @@ def compile_body(
     fn.__qualname__ = identifier
     header = f"async def {identifier}({', '.join(['ctx', *(['*'] if parameters else []), *map(str, parameters)])}):"
     fn.__loom_source__ = _as_function(header, body, tree)  # type: ignore[attr-defined]
+    fn.__loom_body__ = body  # type: ignore[attr-defined]
     return fn
 
 

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import traceback
+import warnings
 from typing import Any
 
 import pytest
 
 from loom_kernel.authoring.code import code_version
+from loom_kernel.authoring.registry import registry
 from loom_kernel.authoring.workflow import define
 from loom_kernel.errors import CellSyntaxError, CommandError, OutputError
-from loom_kernel.notebook.workflow_cell import compile_body, outputs_type, read_parameter, remember, variable_name
+from loom_kernel.notebook import lint_lines
+from loom_kernel.notebook.workflow_cell import (
+    compile_body,
+    define_from_cell,
+    outputs_type,
+    read_parameter,
+    remember,
+    variable_name,
+)
 
 
 def compiled(body: str, *inputs: str, namespace: dict[str, Any] | None = None) -> Any:
@@ -135,3 +146,23 @@ def test_declared_outputs_are_the_keys_of_a_dict() -> None:
     with pytest.raises(OutputError) as caught:
         definition.check_output({"rows": ["x"], "m": 2})
     assert len(caught.value.problems) == 3
+
+
+def test_what_does_not_belong_is_one_line_under_the_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    """No stack and no source line; ``--no-lint`` is quiet, and so is what Python showed before once it is taken back."""
+    text, names = "import time\nreturn time.time()", dict[str, Any]()
+    before, remove = warnings.formatwarning, lint_lines.install()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")
+            define_from_cell(["linted", "--no-lint"], text, remember(f"%%workflow linted --no-lint\n{text}"), names)
+            assert capsys.readouterr().err == ""
+            warnings.showwarning = lambda *a, **_: print(warnings.formatwarning(*a[:4]), end="", file=sys.stderr)
+            define_from_cell(["linted"], text, remember(f"%%workflow linted\n{text}"), names)
+    finally:
+        remove()
+        registry._definitions.pop("linted", None)
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1 and shown.startswith("WorkflowLintWarning: ")
+    assert "line 3: `time.time()` gives another time when the run is resumed; use ctx.now()" in shown
+    assert warnings.formatwarning is before
