@@ -129,6 +129,20 @@ def parser() -> argparse.ArgumentParser:
     why.add_argument("id", help="a run's id, or the beginning of it")
     why.add_argument("node", nargs="?", help="one of its nodes: its name, name#2, id, or child/name")
 
+    replay = verb(
+        "replay", "replay recorded runs against the code in a file; no step runs, nothing is written", "replaying:replay",
+        reads=True,
+    )  # fmt: skip
+    replay.add_argument(
+        "targets",
+        nargs="+",
+        metavar="RUN [FILE]",
+        help="a run's id or a history file (.jsonl), and the Python file that defines its workflow; with --all FILE...",
+    )
+    replay.add_argument("--all", action="store_true", help="every run of the journal whose workflow the files define")
+    replay.add_argument("--limit", type=_count, metavar="N", help="with --all: the newest N only")
+    replay.add_argument("--save", metavar="HISTORY", help="write the run to a history file (.jsonl) too")
+
     worker = verb("worker", "execute runs that were left to workers, or lost theirs", "worker:worker")
     worker.add_argument("files", nargs="+", metavar="FILE", help="a Python file that defines workflows")
     worker.add_argument("--at-once", type=_count, default=10, metavar="N", help="execute at most so many runs (10)")

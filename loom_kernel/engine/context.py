@@ -336,6 +336,8 @@ class RunContext(Context):
         known = x.history.values.get(key)
         if known is not None:
             return codec.decode_now(bytes(known.value))
+        if x.dry is not None:
+            x.dry.value(kind, "", where(sys._getframe(2)))
         value = make()
         x.recorder.ride(ev.ValueRecorded(kind=kind, value=Raw(codec.encode(value).json)), key, key)
         return value
@@ -366,6 +368,8 @@ class RunContext(Context):
                 x.kept[name] = await x.decode(known.value)
                 return
             if x.dry is not None:
+                if known is None:
+                    x.dry.value("put", name, at)
                 x.kept[name] = value
                 return
             await x.put_blobs(encoded)

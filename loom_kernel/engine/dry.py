@@ -52,7 +52,7 @@ async def plan(
     """
     history = History.of(entries)
     dry = DryRun()
-    x = _Dry(engine, run_id, definition, inputs, entries, history, dry)
+    x = DryExecution(engine, run_id, definition, inputs, entries, history, dry)
     x.begin()
     problem = await dry.follow(x)
     return assemble(
@@ -72,7 +72,7 @@ async def start(engine: Engine, definition: WorkflowDefinition[..., Any], inputs
         inputs: checked.
     """
     dry, history = DryRun(), History()
-    x = _Dry(engine, "plan", definition, inputs, [], history, dry)
+    x = DryExecution(engine, "plan", definition, inputs, [], history, dry)
     x.begin()
     problem = await dry.follow(x)
     made = assemble(dry.heard, history, can_call=lambda kind, name: True, problem=problem, version=definition.version)
@@ -115,7 +115,7 @@ class _Reader:
         pass
 
 
-class _Dry(Execution):
+class DryExecution(Execution):
     """An execution whose durable calls are asked about instead of made."""
 
     def __init__(
@@ -217,6 +217,17 @@ class DryRun:
         if not name.rpartition(".")[2].startswith(_READS):
             await asyncio.get_running_loop().create_future()
 
+    async def sleep(self, x: Execution, call: Call, found: Record | None) -> None:
+        """A sleep that is not over in the record takes no time."""
+        x.settled(call, "completed")
+
+    def value(self, kind: str, name: str, where: str) -> None:
+        """A value that nobody recorded (``ctx.now``, ``put``, ...) is about to be made; in a plan it may be."""
+
+    def rests(self, x: Execution) -> bool:
+        """Whether a quiet body waits for what it will not have."""
+        return any(call.status in ("pending", "waiting") for call in x.calls)
+
     def _hear(self, call: Call, fate: Fate, why: str, record: Record | None) -> Heard:
         heard = Heard(
             call.node_id, call.kind, call.name, fate, why, _shown(call.preview()), call.where, record, self.after
@@ -226,7 +237,7 @@ class DryRun:
 
     # ------------------------------------------------------------ following it
 
-    async def follow(self, x: _Dry) -> str:
+    async def follow(self, x: DryExecution) -> str:
         """Let the body go as far as it goes; what kept it from its end, in words."""
         loop = asyncio.get_running_loop()
         end = loop.time() + PATIENCE_S
@@ -245,7 +256,7 @@ class DryRun:
                 self._answer_waiting()
             elif self._held:
                 self._release_held()
-            elif any(call.status == "pending" or call.status == "waiting" for call in x.calls):
+            elif self.rests(x):
                 break  # it waits for what nobody has
             else:
                 await asyncio.wait({x.result}, timeout=QUIET_S)

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -44,6 +44,9 @@ from loom_kernel.events import RunCreated
 from loom_kernel.ids import Ids, RunId
 from loom_kernel.journal.abc import Append, Holder, LeaseAcquired, LeaseHeld, RunJournal, RunSummary, Subscription
 from loom_kernel.policies import Budget
+
+if TYPE_CHECKING:
+    from loom_kernel.engine.replaying import Replay
 
 log = logging.getLogger("loom_kernel.engine")
 
@@ -227,6 +230,20 @@ class Engine:
 
         self._open()
         return await dry.start(self, definition, inputs)
+
+    async def replay(
+        self, run_id: str, definition: WorkflowDefinition[..., Any], *, secrets: Mapping[str, Any] | None = None
+    ) -> Replay:
+        """Whether the definition as it is now asks for what is recorded, and for nothing else. Nothing is written.
+
+        Raises:
+            UnknownRunError: there is no such run.
+            ResumeError: it is a run of another workflow, or a secret input is missing.
+        """
+        from loom_kernel.engine import replaying
+
+        self._open()
+        return await replaying.replay(self, run_id, definition, secrets=secrets)
 
     async def _opened(
         self, acquired: LeaseAcquired, definition: WorkflowDefinition[..., Any], secrets: Mapping[str, Any] | None

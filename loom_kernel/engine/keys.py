@@ -36,6 +36,10 @@ class Occurrences:
         n = self._seen[same] = self._seen.get(same, 0) + 1
         return NodeId(f"{same}#{n}")
 
+    def count(self, key: str) -> int:
+        """How many calls there were that are equal to that key's."""
+        return self._seen.get(key.rpartition("#")[0], 0)
+
 
 def occurrence(node_id: str) -> int:
     """Which of the equal calls it is, from 1."""

@@ -42,7 +42,7 @@ async def drive(x: Execution, call: Call, duration: float | timedelta | datetime
         x.settled(call, "completed")
         return
     if x.dry is not None:
-        x.settled(call, "completed")
+        await x.dry.sleep(x, call, found.record if isinstance(found, Live) else None)
         return
     record = found.record if isinstance(found, Live) else None
     with x.at_work(call, waits=True):

@@ -1,4 +1,5 @@
-"""For tests of workflows, and for tests of journals: ``await run(defn, inputs, answers={...})`` and the conformance suite.
+"""For tests of workflows, and for tests of journals: ``await run(defn, inputs, answers={...})``, ``replay(history, defn)``
+and the conformance suite.
 
 Names are loaded when used: running a workflow in a test needs no pytest.
 """
@@ -11,15 +12,33 @@ if TYPE_CHECKING:
     from loom_kernel.clock import VirtualClock
     from loom_kernel.human.script import Answers
     from loom_kernel.testing.journal_conformance import RunJournalConformance
+    from loom_kernel.testing.plugin import loom_replay
+    from loom_kernel.testing.replays import Replay, ReplayDiverged, replay, save_history
     from loom_kernel.testing.run import run
 
-__all__ = ["Answers", "RunJournalConformance", "VirtualClock", "nbval_sanitize", "run"]
+__all__ = [
+    "Answers",
+    "Replay",
+    "ReplayDiverged",
+    "RunJournalConformance",
+    "VirtualClock",
+    "loom_replay",
+    "nbval_sanitize",
+    "replay",
+    "run",
+    "save_history",
+]
 
 _HOMES = {
     "Answers": "loom_kernel.human.script",
     "RunJournalConformance": "loom_kernel.testing.journal_conformance",
     "VirtualClock": "loom_kernel.clock",
+    "Replay": "loom_kernel.testing.replays",
+    "ReplayDiverged": "loom_kernel.testing.replays",
+    "loom_replay": "loom_kernel.testing.plugin",
+    "replay": "loom_kernel.testing.replays",
     "run": "loom_kernel.testing.run",
+    "save_history": "loom_kernel.testing.replays",
 }
 
 

@@ -37,7 +37,7 @@ async def failing(ctx: Context) -> None:
 
 VERBS = [
     "demo", "lab", "run", "runs", "show", "answer", "cancel", "stop", "resume", "sql", "hub", "doctor", "worker",
-    "export", "gc", "rm", "fork", "diff", "why",
+    "export", "gc", "rm", "fork", "diff", "why", "replay",
 ]  # fmt: skip
 
 

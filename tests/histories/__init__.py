@@ -1,0 +1,1 @@
+"""Recorded runs that must replay for ever; `record.py` made them."""
