@@ -374,7 +374,8 @@ def test_killed_anywhere_a_run_comes_to_the_same(tree: Tree) -> None:
             got = await crashed(again, tree, at)
             assert same(got, expected, tree), (at, inside, got, expected)
             for node, n in again.effects.items():
-                most = allowed[node.split(" ", 1)[1]] or (1 if "flaky" not in node else 2)
+                # An exit or a failure may have ended the whole before a call had all its tries.
+                most = max(allowed[node.split(" ", 1)[1]], 2 if "flaky" in node else 1)
                 assert n <= most + 1, f"{node} ran {n} times"
 
         # Side by side: most of their time they wait.

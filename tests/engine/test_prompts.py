@@ -276,9 +276,11 @@ def test_an_answer_and_the_deadline_race_fairly() -> None:
         async def body(ctx: Context) -> str:
             return await ctx.ui.input("Who?", name="who", timeout_s=1, default="nobody")
 
-        for _ in range(20):
-            execution = await world.start(body)
-            _, node_id = await asked(execution)
+        for i in range(20):
+            with world.clock.busy():  # until the question was seen
+                execution = await world.start(body)
+                _, node_id = await asked(execution)
+            await asyncio.sleep(i * 0.0006)
             event = ev.PromptAnswered(generation=1, value=Raw(msgspec.json.encode("ann")), by="ann")
             try:
                 outcome = await world.journal.post(execution.run_id, Append(event, node_id, None))
