@@ -279,12 +279,14 @@ def projection(journal: DyingJournal, run_id: str) -> dict[str, Any]:
 def same(got: dict[str, Any], expected: dict[str, Any], tree: Tree) -> bool:
     """Whether two projections say the same.
 
-    Where a failure or an exit ends a body beside branches that are at work, how far those came is nobody's promise.
+    Where a failure or an exit ends a body beside branches that are at work, how far those came is nobody's promise; and
+    where several of them are at work at once, neither is which of them comes first.
     """
     kinds = kinds_in(tree)
     if kinds & {"fails", "exit"} and kinds & {"gather", "parallel"}:
         both = got.keys() & expected.keys()
-        return "end" in both and all(got[node] == expected[node] for node in both)
+        race = repr(tree).count("'fails'") + repr(tree).count("'exit'") > 1
+        return "end" in both and all(got[node] == expected[node] for node in both if not (race and node == "end"))
     return got == expected
 
 

@@ -145,7 +145,7 @@ def test_a_second_kernel_of_the_notebook_follows(project: Path) -> None:
         assert "following the run of" in run_all(two)
         assert two.ok("print(r.id)").text == one.ok("print(r.id)").text
         two.question()
-        cells = [kernel.send("r.answer(True)") for kernel in (one, two)]
+        cells = [kernel.send(f"r.answer({answer})") for kernel, answer in ((one, True), (two, False))]
         errors = [cell.wait(30).error for cell in cells]
         assert sum(error is not None for error in errors) == 1, errors
         for kernel in (one, two):
