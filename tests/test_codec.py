@@ -518,6 +518,13 @@ nested = st.recursive(
 )
 
 
+@pytest.mark.parametrize("value", [{"$loom": None, "blob": ""}, {"$loom": "json", "blob": "a" * 64, "v": {"$loom": 1}}])
+def test_a_persons_own_keys_name_no_blob(value: Any) -> None:
+    """Whatever they are called: a dict that looks like one of our forms is a dict."""
+    assert back(value) == value
+    assert back([value, {"x": value}]) == [value, {"x": value}]
+
+
 @settings(max_examples=200, deadline=None)
 @given(nested)
 def test_any_nested_value(value: Any) -> None:

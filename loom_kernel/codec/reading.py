@@ -178,7 +178,9 @@ def missing(sha256: str) -> bytes:
 
 def _references(node: Any, found: set[str]) -> set[str]:
     if type(node) is dict:
-        if TAG in node and type(sha := node.get("blob")) is str:
+        if node.get(TAG) == "dict" and type(node.get("v")) is dict:
+            node = node["v"]  # a person's own keys, which name no blob whatever they are called
+        elif TAG in node and type(sha := node.get("blob")) is str:
             found.add(sha)
         for item in node.values():
             _references(item, found)
