@@ -301,6 +301,11 @@ class ModelCalled(Event):
     ok: bool = True
     error: str = ""
 
+    @property
+    def counted_tokens(self) -> int:
+        """The tokens that a budget counts: what was sent and is new to the provider, and what came back."""
+        return max(0, self.input_tokens - self.cached_tokens) + max(0, self.output_tokens)
+
 
 class BudgetWarned(Event):
     """A dimension of the budget reached its percentage; once a run and dimension."""

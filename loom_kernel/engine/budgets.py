@@ -18,7 +18,7 @@ from msgspec import Raw
 from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.engine.endings import Ending
-from loom_kernel.engine.replay import History, used_tokens
+from loom_kernel.engine.replay import History
 from loom_kernel.errors import WorkflowBudgetExceededError
 from loom_kernel.policies import Budget
 
@@ -178,7 +178,7 @@ class Ledger:
 
     def charge(self, call: ev.ModelCalled) -> None:
         """A model was asked in this run."""
-        self._add(used_tokens(call), max(0.0, call.cost_usd))
+        self._add(call.counted_tokens, max(0.0, call.cost_usd))
 
     def _add(self, tokens: int, cost: float) -> None:
         self.tokens += tokens

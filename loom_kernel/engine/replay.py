@@ -284,7 +284,7 @@ class History:
         record.tokens, record.cost_usd = max(record.tokens, e.tokens), max(record.cost_usd, e.cost_usd)
 
     def _model_called(self, e: ev.ModelCalled, _: str, seq: int) -> None:
-        self.tokens += used_tokens(e)
+        self.tokens += e.counted_tokens
         self.cost_usd += max(0.0, e.cost_usd)
 
     def _budget_warned(self, e: ev.BudgetWarned, _: str, seq: int) -> None:
@@ -358,11 +358,6 @@ _STRETCHES = frozenset({ev.RunStarted.type, ev.RunPaused.type, ev.RunEnded.type}
 
 _OF_OTHERS = ev.POSTS | {ev.LeaseTaken.type}
 """What is written although nobody executes the run; it does not make the stretch of a worker that died longer."""
-
-
-def used_tokens(call: ev.ModelCalled) -> int:
-    """The tokens that a budget counts: what was sent and is new to the provider, and what came back."""
-    return max(0, call.input_tokens - call.cached_tokens) + max(0, call.output_tokens)
 
 
 def wakes(correlation_ids: Sequence[str], correlation_id: str | None) -> bool:

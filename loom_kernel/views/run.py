@@ -377,7 +377,7 @@ class RunView:
             node.tokens, node.cost_usd = tokens, cost_usd
 
     def _model_called(self, e: ev.ModelCalled, node_id: str, at: float) -> None:
-        tokens = max(0, e.input_tokens - e.cached_tokens) + e.output_tokens
+        tokens = e.counted_tokens
         self.tokens += tokens
         self.cost_usd += e.cost_usd
         node = self.nodes.get(node_id)

@@ -14,12 +14,10 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.bench.journal import percentile
+
 QUESTIONS = 200
 AIM_S = 0.05
-
-
-def percentile(seconds: list[float], percent: int) -> float:
-    return sorted(seconds)[min(len(seconds) - 1, len(seconds) * percent // 100)]
 
 
 def main() -> None:
