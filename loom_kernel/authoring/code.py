@@ -28,6 +28,9 @@ LENGTH = 16
 CONSTANT_CHARS = 100_000
 """A constant that is longer as JSON counts by its type only."""
 
+MAX_NESTED = 50
+"""Containers within containers that are looked into; one that holds itself is looked into once."""
+
 _MISSING = object()
 _OPAQUE = object()  # a value that counts by its type only, such as a table, is not kept alive by whoever reads it
 _KEPT = (
@@ -167,6 +170,7 @@ class _Walk:
         self.found = Uses()
         self._closures = closures
         self._seen: dict[int, int] = {}
+        self._inside: set[int] = set()  # containers on the way here
 
     def of(self, fn: Callable[..., Any]) -> Uses:
         self._function(fn, "", root=True)
@@ -275,9 +279,12 @@ class _Walk:
             else:
                 self._part(path, _label(value))
         elif isinstance(value, (list, tuple, dict, set, frozenset)) and not _constant(value):
-            items = list(value.items()) if isinstance(value, dict) else [(str(i), v) for i, v in enumerate(value)]
-            for key, item in items[:1_000]:
-                self._value(item, f"{path}[{key!r}]")
+            if id(value) not in self._inside and len(self._inside) < MAX_NESTED:
+                self._inside.add(id(value))
+                items = list(value.items()) if isinstance(value, dict) else [(str(i), v) for i, v in enumerate(value)]
+                for key, item in items[:1_000]:
+                    self._value(item, f"{path}[{key!r}]")
+                self._inside.discard(id(value))
             self._part(path, type(value).__name__)
         else:
             self._part(path, _constant(value) or f"a {type(value).__qualname__}")

@@ -605,6 +605,10 @@ class Execution:
             self._room.insert(0, future)
             await future
 
+    def interrupting(self, call: Call) -> bool:
+        """Whether the run's end, ``ctx.exit`` or a person ends that call, whatever comes of its code now."""
+        return self._ending is not None or call.node_id in self.aborted or call.node_id in self._interrupted
+
     def interruption(self, call: Call, error: BaseException) -> BaseException:
         """What a call that was interrupted raises: the exit, where ``ctx.exit`` did it; the abort, where a person did."""
         if call.node_id in self.aborted and isinstance(error, asyncio.CancelledError):

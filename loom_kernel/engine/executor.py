@@ -120,7 +120,10 @@ class Executor:
                     with contextlib.suppress(RuntimeError):  # the loop is closed
                         loop.call_soon_threadsafe(count)
 
-                return await self._attempt(work, handle, begun)
+                done = await self._attempt(work, handle, begun)
+            if limit.expired():
+                raise TimeoutError  # it caught its end, and gave what it had
+            return done
         except TimeoutError:
             if not limit.expired():
                 raise  # the function's own

@@ -203,18 +203,22 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
     handle = LiveHandle(
         attempt=attempt, run_id=x.run_id, node_id=call.node_id, loop=x.loop, on_output=x.on_output, now=clock.monotonic
     )
+    task = asyncio.current_task()
+    asked = task.cancelling() if task is not None else 0
     try:
         with clock.busy():
             done = await x.engine.executor.run(work, handle)
+        if task is not None and task.cancelling() > asked and x.interrupting(call):
+            raise asyncio.CancelledError  # a step that caught its end and gave what it had: that is no result
         call.status = "ending"  # from here on the write of its result wins over an abort
     except (asyncio.CancelledError, GeneratorExit, WorkflowExit) as raised:
-        handle.cancelled.set(x.cancelled.reason or "cancelled")
-        error = x.interruption(call, raised)
-        _note_cancelled(x, call, attempt, handle.took, error, handle)
+        error = _interrupted(x, call, attempt, handle, raised)
         if error is raised:
             raise
         raise error from None
     except BaseException as error:  # a step may raise SystemExit: its failure, not the end of all runs
+        if task is not None and task.cancelling() > asked and x.interrupting(call):
+            raise _interrupted(x, call, attempt, handle, asyncio.CancelledError()) from error
         took = handle.took
         call.status = "ending"
         verdict = retries.decide(plan.retry, attempt, error, f"{x.run_id}:{call.node_id}")
@@ -228,6 +232,14 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
             return verdict
         return _Result(await _failed(x, call, plan, error, attempt, took, handle))
     return _Result(await _completed(x, call, plan, done, attempt, handle.took, handle))
+
+
+def _interrupted(x: Execution, call: Call, attempt: int, handle: LiveHandle, raised: BaseException) -> BaseException:
+    """Note that the attempt was cancelled; what the body gets."""
+    handle.cancelled.set(x.cancelled.reason or "cancelled")
+    error = x.interruption(call, raised)
+    _note_cancelled(x, call, attempt, handle.took, error, handle)
+    return error
 
 
 async def _found(x: Execution, call: Call, plan: Plan, value: Any, attempt: int) -> Any:
