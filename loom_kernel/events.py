@@ -69,6 +69,7 @@ class RunCreated(Event):
     forked_from: str | None = None
     source: str = ""  # the body's text, so that a resume can show what changed
     environment: dict[str, str] = {}  # Python, packages, the project's commit
+    cwd: str = ""  # the folder it was started in; children have that of their parent
     session: str = ""  # the kernel's life in which it was started
     continues: str = ""  # the session that broke, where that one is continued
     family_version: str = ""  # of the body and everything durable that it can call
@@ -316,6 +317,25 @@ class BudgetWarned(Event):
     ceiling: float
 
 
+class BranchesAnnounced(Event):
+    """``ctx.parallel(possible_stage_names=...)`` began: names, or globs of names, that its nodes may have.
+
+    For the picture only. ``index`` counts such calls of one execution; ``parents`` are as in ``node.started``.
+    """
+
+    type: ClassVar[str] = "branches.announced"
+    index: int
+    names: list[str]
+    parents: list[str] = []
+
+
+class BranchesSettled(Event):
+    """The announced branches are done, or the first failure ended them."""
+
+    type: ClassVar[str] = "branches.settled"
+    index: int
+
+
 class ValueRecorded(Event):
     """``now``, ``random``, ``uuid4`` and ``ctx.put``: a value kept under the event's key, no node drawn."""
 
@@ -528,7 +548,7 @@ EVENTS: dict[str, type[Event]] = {
     for cls in (
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeRecalled, NodeLogged,
-        NodeProgressed, ModelCalled, BudgetWarned, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
+        NodeProgressed, ModelCalled, BudgetWarned, BranchesAnnounced, BranchesSettled, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, AbortRequested, WakeRequested, MessagePosted,
         RunNoted, StorageCommitted, ResultsKept,
     )

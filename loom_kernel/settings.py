@@ -48,6 +48,7 @@ KNOWN: dict[str, _Known] = {
         _Known("resume", "LOOM_RESUME", False, "flag", "let scripts and headless notebooks continue unfinished runs"),
         _Known("test", "LOOM_TEST", False, "flag", "a fresh journal, seeded ids, a virtual clock, a static display"),
         _Known("model", "LOOM_MODEL", None, "text", "the model that stages use"),
+        _Known("max_depth", "LOOM_MAX_DEPTH", 4, "number", "how deep workflows nest, the outermost counted"),
         _Known("budget_cost", "LOOM_BUDGET_COST", None, "number", "US dollars that a run may spend"),
         _Known("budget_tokens", "LOOM_BUDGET_TOKENS", None, "number", "tokens that a run may use"),
         _Known("budget_seconds", "LOOM_BUDGET_SECONDS", None, "number", "seconds that a run may take"),

@@ -89,7 +89,7 @@ class Context(ABC):
     @property
     @abstractmethod
     def cwd(self) -> Path:
-        """The folder the run was started in."""
+        """The folder the run was started in, also where it goes on from another; a child's is its parent's."""
 
     @property
     @abstractmethod
@@ -147,9 +147,20 @@ class Context(ABC):
 
     @abstractmethod
     def parallel(
-        self, items: Sequence[Awaitable[Any]], *, concurrency: int | None = None, fail_fast: bool = True
+        self,
+        items: Sequence[Awaitable[Any]],
+        *,
+        concurrency: int | None = None,
+        fail_fast: bool = True,
+        possible_stage_names: Sequence[str] | None = None,
     ) -> Coroutine[Any, Any, list[Any]]:
         """Await all branches, drawn side by side; results in their order.
+
+        Args:
+            concurrency: how many are at work at once; all of them when left out.
+            fail_fast: the first failure ends the others and is raised; else all settle first.
+            possible_stage_names: names that nodes of the branches may have, or globs (``"review-*"``). They are drawn
+                as boxes to come until a node of that name is there, or the branches have settled; nothing else.
 
         Raises:
             ParallelFailure: with ``fail_fast=False``, when some branch failed; every branch has settled then.

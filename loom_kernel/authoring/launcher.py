@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
+from loom_kernel.errors import DefinitionError
 from loom_kernel.policies import Budget
 
 if TYPE_CHECKING:
@@ -38,6 +39,25 @@ class Options:
     answers: Mapping[str, Any] | None = None
     by: str = ""
     worker: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises: DefinitionError when one is of another type: what is stored could not be read again."""
+        for name, types, words in _TYPES:
+            value = getattr(self, name)
+            if not isinstance(value, types):
+                raise DefinitionError(f"options({name}={value!r}): {words} is needed, not a {type(value).__name__}")
+        for tag in self.tags:
+            if not isinstance(tag, str):
+                raise DefinitionError(f"options(tags=...): {tag!r} is a {type(tag).__name__}; tags are texts")
+
+
+_TYPES: tuple[tuple[str, Any, str], ...] = (
+    ("key", (str, type(None)), "a text"),
+    ("budget", (Budget, type(None)), "a Budget(...)"),
+    ("tags", tuple, "a tuple of texts"),
+    ("answers", (Mapping, type(None)), "a mapping of questions to answers"),
+    ("by", str, "a text"),
+)
 
 
 class Launcher(Protocol):

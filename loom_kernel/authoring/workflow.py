@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, overload
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+HEARTBEAT_MINUTES = 15.0
+
 _CONTEXT_NAMES = ("ctx", "context", "_ctx", "_")
 
 
@@ -53,7 +56,9 @@ class WorkflowDefinition(Generic[P, R]):
         inputs: the pydantic model of its inputs, where one was given; otherwise they come from the signature.
         outputs: the pydantic model of its outputs, where one was given; otherwise the return annotation counts.
         budget: what a run may spend.
-        auto_attach: open the live view by itself when a run is started.
+        auto_attach: kept; a notebook shows the live view of every start by itself.
+        heartbeat_interval_minutes: how often a run tells the chat that launched it that it goes on; 0 is never. Kept;
+            nothing is told before there is a chat surface.
     """
 
     name: str
@@ -64,6 +69,7 @@ class WorkflowDefinition(Generic[P, R]):
     outputs: type[BaseModel] | None = None
     budget: Budget | None = None
     auto_attach: bool = False
+    heartbeat_interval_minutes: float = HEARTBEAT_MINUTES
     takes_context: bool = True
     start_options: Options = dataclasses.field(default_factory=Options)
 
@@ -123,7 +129,7 @@ class WorkflowDefinition(Generic[P, R]):
         """The same definition with options set: ``key, budget, tags, fresh, show, answers, worker``.
 
         Raises:
-            TypeError: an option of another name.
+            TypeError: an option of another name, or of another type (``DefinitionError``).
         """
         known = [f.name for f in dataclasses.fields(Options)]
         for name in options:
@@ -371,6 +377,7 @@ def define(
     outputs: type[BaseModel] | None = None,
     budget: Budget | None = None,
     auto_attach: bool = False,
+    heartbeat_interval_minutes: float = HEARTBEAT_MINUTES,
 ) -> WorkflowDefinition[Any, Any]:
     """The definition of a body, not registered. :func:`workflow` documents the arguments."""
     shown = name if name is not None else getattr(fn, "__name__", "")
@@ -383,6 +390,11 @@ def define(
         raise DefinitionError(f"workflow {shown!r}: description is a text, not a {type(description).__name__}")
     if budget is not None and not isinstance(budget, Budget):
         raise DefinitionError(f"workflow {shown!r}: budget={budget!r} should be a Budget(...)")
+    minutes = heartbeat_interval_minutes
+    if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 <= minutes < math.inf:
+        raise DefinitionError(
+            f"workflow {shown!r}: heartbeat_interval_minutes={minutes!r} should be minutes, at least 0 (0 is never)"
+        )
     for option, model in (("inputs", inputs), ("outputs", outputs)):
         if model is not None and not hasattr(model, "model_fields"):
             raise DefinitionError(f"workflow {shown!r}: {option} is a pydantic model class")
@@ -404,6 +416,7 @@ def define(
         outputs=outputs,
         budget=budget,
         auto_attach=auto_attach is True,
+        heartbeat_interval_minutes=float(minutes),
         takes_context=takes_context,
     )
 
@@ -431,6 +444,7 @@ def workflow(
     outputs: type[BaseModel] | None = None,
     budget: Budget | None = None,
     auto_attach: bool = False,
+    heartbeat_interval_minutes: float = HEARTBEAT_MINUTES,
     lint: bool = True,
 ) -> _WorkflowDecorator: ...
 def workflow(fn: Any = None, /, *, name: str | None = None, lint: bool = True, **options: Any) -> Any:
@@ -445,7 +459,10 @@ def workflow(fn: Any = None, /, *, name: str | None = None, lint: bool = True, *
         inputs: a pydantic model of the inputs, which ``ctx.inputs`` is then an instance of.
         outputs: a pydantic model of the outputs.
         budget: what a run may spend.
-        auto_attach: open the live view by itself when a run is started.
+        auto_attach: no further effect here: in a notebook every start shows its live view, unless ``show=False`` is set.
+            Only True is kept, as in Atomic.
+        heartbeat_interval_minutes: minutes, a part of one too; 0 is never. Kept with the definition for the chat surface,
+            which will tell whoever launched a run that it goes on. Until then nothing reads it.
         lint: warn of what in the body gives another value, or is done again, when a run is resumed. A line that ends
             with ``# loom: ok`` is passed over; :meth:`WorkflowDefinition.lint` gives what is found.
 

@@ -33,7 +33,7 @@ from loom_kernel.engine.calls import Durable
 from loom_kernel.engine.executor import Work, check_executor
 from loom_kernel.engine.frontier import Branch
 from loom_kernel.engine.keys import identify, identify_content, identify_step
-from loom_kernel.engine.parallel import Parallel, check, drop
+from loom_kernel.engine.parallel import Parallel, check, check_names, drop
 from loom_kernel.engine.port import RunPort
 from loom_kernel.engine.steps import Plan
 from loom_kernel.errors import DefinitionError, LoomError
@@ -60,7 +60,6 @@ class RunContext(Context):
         self._ui: People | None = None
         self._storage: StorageAccess | None = None
         self._inputs: Any = None
-        self._cwd = os.getcwd()
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task was made in the body's context; it ends with the body."""
@@ -85,7 +84,8 @@ class RunContext(Context):
 
     @property
     def cwd(self) -> Path:
-        return Path(self._cwd)
+        created = self._x.history.created
+        return Path((created.cwd if created is not None else "") or os.getcwd())
 
     @property
     def cancelled(self) -> CancelToken:
@@ -251,25 +251,38 @@ class RunContext(Context):
         return self._parallel(calls, concurrency, True, f"ctx.map({step.name})", where(sys._getframe(1)))
 
     def parallel(
-        self, items: Sequence[Awaitable[Any]], *, concurrency: int | None = None, fail_fast: bool = True
+        self,
+        items: Sequence[Awaitable[Any]],
+        *,
+        concurrency: int | None = None,
+        fail_fast: bool = True,
+        possible_stage_names: Sequence[str] | None = None,
     ) -> Coroutine[Any, Any, list[Any]]:
         branches = list(items)
         try:
             self._x.gate()
+            check_names(possible_stage_names)
         except BaseException:
             drop(branches)
             raise
-        return self._parallel(branches, concurrency, fail_fast, "ctx.parallel", where(sys._getframe(1)))
+        names = tuple(possible_stage_names or ())
+        return self._parallel(branches, concurrency, fail_fast, "ctx.parallel", where(sys._getframe(1)), names)
 
     def _parallel(
-        self, items: list[Any], concurrency: int | None, fail_fast: bool, what: str, at: str
+        self,
+        items: list[Any],
+        concurrency: int | None,
+        fail_fast: bool,
+        what: str,
+        at: str,
+        names: tuple[str, ...] = (),
     ) -> Coroutine[Any, Any, list[Any]]:
         check(items, concurrency)
         concurrency = concurrency or self._x.concurrency
         here = self._x.branch()
         # One frontier for all of them, also for those that begin when others have ended already.
         branches = [Branch(here) for _ in items]
-        return Durable(Parallel(self._x, items, branches, concurrency, fail_fast).run(), what, at)
+        return Durable(Parallel(self._x, items, branches, concurrency, fail_fast, names).run(), what, at)
 
     def workflow(
         self,

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,9 @@ RENEW_S = 5.0
 
 DRAIN_LOOK_S = 0.02
 
+MAX_DEPTH = 4
+"""How deep workflows nest, the outermost counted, where nobody says otherwise."""
+
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -70,6 +74,8 @@ class Engine:
             ``widgets`` (a function that gives where widgets are shown, or None),
             ``shown`` (a function from what a question shows to its parts and hash), ``namespace`` (a function to the
             notebook's names, where exception classes are found).
+        budget: what a run may spend, where neither its start nor its definition says otherwise.
+        max_depth: how deep workflows nest, the outermost counted.
     """
 
     def __init__(
@@ -81,11 +87,11 @@ class Engine:
         ids: Ids,
         capabilities: Mapping[str, Any] | None = None,
         budget: Budget | None = None,
+        max_depth: int = MAX_DEPTH,
     ) -> None:
         self.journal, self.holder, self.clock, self.ids = journal, holder, clock, ids
         self.capabilities = dict(capabilities or {})
-        self.budget = budget
-        """The project's, where neither a start nor a definition says otherwise."""
+        self.budget, self.max_depth = budget, max_depth
         self.executions: dict[str, Execution] = {}
         self.executor = Executor()
         self.results = ResultCache(journal)
@@ -343,6 +349,7 @@ class Engine:
             tags=list(head.tags) if head is not None else [],
             budget=budgets.to_record(budget),
             notebook=head.notebook if head is not None else None,
+            cwd=head.cwd if head is not None else "",
         )
         created = await self._complete(definition, values, created)
         with self._watching():
@@ -421,6 +428,7 @@ class Engine:
             definition_version=created.definition_version or definition.version,
             description=created.description or definition.description,
             source=created.source or definition.source,
+            cwd=created.cwd or working_folder(),
             secret_inputs=created.secret_inputs or sorted(definition.secret_inputs),
         )
 
@@ -602,6 +610,14 @@ def encode_inputs(definition: WorkflowDefinition[..., Any], values: Mapping[str,
     }
     encoded = codec.encode(kept, path="inputs", allow_nan=False)
     return Raw(encoded.json), encoded.blobs
+
+
+def working_folder() -> str:
+    """This process's; empty where it was removed meanwhile."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def why_not(run_id: str, status: str, resumable: bool) -> str:

@@ -12,7 +12,7 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -30,7 +30,7 @@ from loom_kernel.engine.calls import Call
 from loom_kernel.engine.edited import gone, upgraded
 from loom_kernel.engine.endings import Ending, cancelled, exit_ending, returned
 from loom_kernel.engine.entries import Entries, Listener
-from loom_kernel.engine.frontier import Branch, GraphFrontierTracker
+from loom_kernel.engine.frontier import Branch, Frontier, GraphFrontierTracker
 from loom_kernel.engine.held import HeldCalls
 from loom_kernel.engine.keys import Occurrences
 from loom_kernel.engine.mismatch import ending_for, gone_ending
@@ -165,6 +165,7 @@ class Execution:
         )
         self._went_live = False
         self._reports: dict[str, int] = {}
+        self._announced = 0
         self._raised: OrderedDict[int, tuple[BaseException, str]] = OrderedDict()
 
         self._ending: Ending | None = None
@@ -658,6 +659,19 @@ class Execution:
         await self._loop.create_future()  # until the end cancels it
 
     # ------------------------------------------------------------ output and exit
+
+    def announce(self, names: Sequence[str], frontier: Frontier) -> int:
+        """Say which names the nodes of some branches may have. Returns what :meth:`announced_over` takes."""
+        self._announced += 1
+        event = ev.BranchesAnnounced(index=self._announced, names=list(names), parents=frontier.seen())
+        self.recorder.ride(event, None, f"announced:{self.lease.epoch}:{self._announced}")
+        return self._announced
+
+    def announced_over(self, index: int) -> None:
+        """Those branches have settled."""
+        if self._ending is None:
+            event = ev.BranchesSettled(index=index)
+            self.recorder.ride(event, None, f"announced:{self.lease.epoch}:{index}:settled")
 
     def report(self, value: Any, namespace: str = "") -> None:
         """Output of the body; what an earlier execution has said already is not said again."""

@@ -38,6 +38,10 @@ class Frontier:
             return list(self.nodes)
         return [f"={self._first}"]
 
+    def seen(self) -> list[str]:
+        """The same for what is no node, which others cannot refer to."""
+        return list(self.nodes) if self._first is None else [f"={self._first}"]
+
 
 _EMPTY = Frontier()
 

@@ -28,6 +28,16 @@ def check(items: Sequence[Any], concurrency: int | None) -> None:
             )
 
 
+def check_names(names: Any) -> None:
+    """Raises: DefinitionError when ``possible_stage_names`` is anything else than some names."""
+    if names is None:
+        return
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise DefinitionError(
+            f'ctx.parallel: possible_stage_names={names!r}: a list of names is needed, such as ["plan", "review-*"]'
+        )
+
+
 class Parallel:
     """One set of branches. ``await Parallel(...).run()`` gives their results in order."""
 
@@ -38,7 +48,9 @@ class Parallel:
         branches: Sequence[Branch],
         concurrency: int | None,
         fail_fast: bool,
+        names: Sequence[str] = (),
     ) -> None:
+        self._names = names
         self._x, self._items, self._branches, self._fail_fast = x, items, branches, fail_fast
         self._at_once = len(items) if concurrency is None else concurrency
         self._next = 0
@@ -52,8 +64,11 @@ class Parallel:
     async def run(self) -> list[Any]:
         """See ``Context.parallel``."""
         self._over = asyncio.get_running_loop().create_future()
+        announced = 0
         try:
             self._x.gate()
+            if self._names and self._branches:
+                announced = self._x.announce(self._names, self._branches[0].frontier())
             while self._next < min(self._at_once, len(self._items)):
                 self._start()
             if self._items:
@@ -61,6 +76,8 @@ class Parallel:
         finally:
             self._over.cancel()
             await self._end()
+            if announced:
+                self._x.announced_over(announced)
         if self._errors:
             spent = [e for e in self._errors.values() if isinstance(e, WorkflowBudgetExceededError)]
             if len(spent) == len(self._items):  # each branch kept its result: the run is stopped, nothing has failed

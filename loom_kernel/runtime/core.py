@@ -173,6 +173,7 @@ class Runtime:
             ids=self.ids,
             capabilities=self._capabilities(),
             budget=self._project_budget(),
+            max_depth=self._max_depth(),
         )
         self._journal = journal
         self._sessions = Sessions(holder.id)
@@ -200,6 +201,17 @@ class Runtime:
             return budgets.from_record({f: s.value for f, s in found.items() if s.value is not None})
         except ValueError as error:
             raise SettingsError(f"the project's budget: {error}") from None
+
+    def _max_depth(self) -> int:
+        """How deep workflows may nest.
+
+        Raises:
+            SettingsError: it is no whole number, or below 1.
+        """
+        found = self.settings.find("max_depth")
+        if found.value != int(found.value) or found.value < 1:
+            raise SettingsError(f"max_depth={found.value:g} ({found.source}): a whole number of at least 1 is needed")
+        return int(found.value)
 
     def _capabilities(self) -> dict[str, Any]:
         from loom_kernel.engine.artifacts import of_put
@@ -347,6 +359,7 @@ class Runtime:
             nth=self._nth(definition, encoded, place),
             source=definition.source,
             environment=surroundings(Path.cwd()),
+            cwd=str(Path.cwd()),
             session=self._sessions.id if self._looks(options, place) else "",
             continues=self._sessions.continues(place.notebook),
             family_version=family_version(definition.fn),

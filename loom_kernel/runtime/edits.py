@@ -214,4 +214,5 @@ def compiled(
         outputs=known.outputs,
         budget=known.budget,
         auto_attach=known.auto_attach,
+        heartbeat_interval_minutes=known.heartbeat_interval_minutes,
     )

@@ -286,7 +286,7 @@ class Run(Generic[R]):
         for node in list(self.view.nodes.values()):
             if node.child_run_id and node.status not in SETTLED:
                 child = self._runtime.live_run(node.child_run_id)
-                if child is not None:
+                if child is not None and self.view.owns(node, child.view):
                     family += child._family()
         return family
 
@@ -331,7 +331,9 @@ class Run(Generic[R]):
             if node.child_run_id and node.status not in SETTLED and self._runtime.live_run(node.child_run_id) is None:
                 child = self._runtime.run_object(node.child_run_id)
                 with contextlib.suppress(UnknownRunError):  # its node begins a moment before it exists
-                    found += await child._open_prompts()
+                    await child._load()
+                    if self.view.owns(node, child.view):
+                        found += await child._open_prompts()
         return found
 
     async def _answer(self, value: Any, name: str | None, by: str) -> None:
@@ -791,6 +793,9 @@ class Run(Generic[R]):
             if parent is None or parent.child_run_id is None:
                 raise KeyError(f"no child workflow named {head!r} in {outcome.title(self)}")
             child = self._runtime.run_object(parent.child_run_id)
+            await child._load()
+            if not self.view.owns(parent, child.view):
+                raise KeyError(f"the run that {head!r} names is not its child; it is looked at by itself: get_run(id)")
             inner = await child._node(rest)
             if isinstance(inner, NodeGroup):
                 return NodeGroup(path, [NodeRef(n._runtime, n._run, n._node, f"{head}/{n.path}") for n in inner])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from loom_kernel.views import words
+from loom_kernel.views.expected import KIND as EXPECTED
 from loom_kernel.views.graph import Box, Graph, graph
 from loom_kernel.views.layout import Layout, Place, layout
 from loom_kernel.views.run import RunView
@@ -140,7 +141,7 @@ def note(box: Box, status: str, *, times: bool = True) -> str:
         case "cancelled":
             parts.append("cancelled")
         case _:
-            parts.append("to do")
+            parts.append("may come" if node.kind == EXPECTED else "to do")
     return " · ".join(parts)
 
 

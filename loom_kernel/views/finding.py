@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from loom_kernel.views.detail import FIRST, MemberShot, member_label, member_note
+from loom_kernel.views.expected import KIND as EXPECTED
 from loom_kernel.views.graph import graph
 from loom_kernel.views.node import NodeView
 from loom_kernel.views.run import RunView
@@ -34,6 +35,8 @@ def find(view: RunView, text: str) -> dict[str, Any]:
     boxes: list[str] = []
     if words:
         for box in graph(view).boxes:
+            if box.kind == EXPECTED:
+                continue
             label = box.label.casefold()
             held = [n for n in box.nodes if _holds(n, words, label if not box.stack else "")]
             if held:

@@ -106,6 +106,9 @@ def _ordered(view: RunView) -> list[_Ordered]:
     """
     nodes = dict(view.nodes)
     order = [n for n in list(view.order) if n in nodes]
+    for node in view.expected:
+        nodes[node.node_id] = node
+        order.append(node.node_id)
     shared: dict[int, tuple[tuple[str, ...], list[str]]] = {}  # by the identity of the tuples that nodes share
     parents: dict[str, list[str]] = {}
     for n in order:

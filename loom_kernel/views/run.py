@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 from msgspec import Raw
 
 from loom_kernel import events as ev
+from loom_kernel.views.expected import Expected
 from loom_kernel.views.node import ACTIVE, SETTLED, NodeView, PromptView, split_node_id
 
 
@@ -73,6 +74,7 @@ class RunView:
         self.tags: list[str] = []
         self.notebook: str | None = None
         self.parent_run_id: str | None = None
+        self.parent_node_id: str | None = None
         self.forked_from: str | None = None
         self.forked_at = ""
         self.inputs: Raw = Raw(b"{}")
@@ -104,6 +106,7 @@ class RunView:
         self.structure = 0
         self.revision = 0
         self.children: dict[str, RunView] = {}
+        self._expected: dict[int, Expected] = {}
         self._prompts: dict[str, PromptView] = {}
         self._previews = False  # the copies are shown although nobody asked for them yet
         self._copies: dict[str, NodeView] = {}  # of the run that this one was forked from, not asked for yet
@@ -195,6 +198,19 @@ class RunView:
         """The open question that people call ``prompt``, by its name or its node id."""
         return next((p for p in self.open_prompts if prompt in (p.prompt, p.node_id)), None)
 
+    @property
+    def expected(self) -> list[NodeView]:
+        """What branches at work were announced to do and did not begin yet: drawn, and nodes in no other way."""
+        return [] if self.ended else [node for one in list(self._expected.values()) for node in one.nodes]
+
+    def owns(self, node: NodeView, child: RunView) -> bool:
+        """Whether the run behind a node names that node as what started it; a fork keeps children of where it came from.
+
+        A run that only one side calls a child, be it one that is an ancestor, is another's and not looked into.
+        """
+        ours = child.parent_run_id == self.run_id or (self.forked_from is not None and child.parent_run_id is not None)
+        return ours and child.parent_node_id == node.node_id
+
     def __repr__(self) -> str:
         counts = self.counts
         return f"RunView({self.workflow}, {self.status}, {counts.done} of {counts.total} steps)"
@@ -230,6 +246,8 @@ class RunView:
         if found is not node.parents and found != node.parents:
             node.parents = found
             self.structure += 1
+        for expected in self._expected.values():
+            expected.came(node)
 
     def _pause_time(self, at: float) -> None:
         if self._active_since is not None:
@@ -240,7 +258,8 @@ class RunView:
     def _run_created(self, e: ev.RunCreated, _: str, at: float) -> None:
         self.workflow, self.description, self.definition_version = e.workflow, e.description, e.definition_version
         self.mode, self.key, self.tags, self.notebook = e.mode, e.key, list(e.tags), e.notebook
-        self.parent_run_id, self.inputs, self.created_at = e.parent_run_id, e.inputs, at
+        self.parent_run_id, self.parent_node_id = e.parent_run_id, e.parent_node_id
+        self.inputs, self.created_at = e.inputs, at
         self.for_worker = e.for_worker
         self.forked_from, self.forked_at = e.forked_from, e.forked_at
 
@@ -257,6 +276,7 @@ class RunView:
         self._rest, self.reason, self.message, self.detail = "running", None, "", {}
         self.error, self.failed_node_id, self.ended_at, self.exited = None, None, None, False
         self.resumable, self.drift, self.asked, self.interrupted = False, [], "", False
+        self._no_more_expected()
         for node in self.nodes.values():
             node.drift = False
             if node.status == "completed" or (node.status == "failed" and node.passed):
@@ -294,6 +314,29 @@ class RunView:
             if node.status in ACTIVE:
                 node.status, node.ended_at = "cancelled", at
         self._prompts.clear()
+        self._no_more_expected()
+
+    def _no_more_expected(self) -> None:
+        """Each execution announces its branches anew."""
+        if self._expected:
+            self._expected = {}
+            self.structure += 1
+
+    def _branches_announced(self, e: ev.BranchesAnnounced, _: str, at: float) -> None:
+        parents = tuple(e.parents)
+        if len(parents) == 1 and parents[0].startswith("="):
+            other = self.nodes.get(parents[0][1:])
+            parents = other.parents if other is not None else ()
+        expected = Expected(e.index, e.names, parents)
+        for node_id in self.order:  # what an earlier execution did
+            expected.came(self.nodes[node_id])
+        self._expected = {**self._expected, e.index: expected}
+        self.structure += 1
+
+    def _branches_settled(self, e: ev.BranchesSettled, _: str, at: float) -> None:
+        if e.index in self._expected:
+            self._expected = {i: expected for i, expected in self._expected.items() if i != e.index}
+            self.structure += 1
 
     def _run_forked(self, e: ev.RunForked, _: str, at: float) -> None:
         """What another run did is set aside until the body asks for it, and cost nothing here."""
@@ -463,6 +506,8 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.NodeProgressed.type: RunView._node_progressed,
     ev.ModelCalled.type: RunView._model_called,
     ev.BudgetWarned.type: RunView._budget_warned,
+    ev.BranchesAnnounced.type: RunView._branches_announced,
+    ev.BranchesSettled.type: RunView._branches_settled,
     ev.OutputReported.type: RunView._output_reported,
     ev.ArtifactKept.type: RunView._artifact_kept,
     ev.RunNoted.type: RunView._run_noted,

@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from loom_kernel.views import words
 from loom_kernel.views.drawing import TEXT_X, Drawing, draw, fit, note, note_room
+from loom_kernel.views.expected import KIND as EXPECTED
 from loom_kernel.views.graph import Box
 from loom_kernel.views.layout import Place
 from loom_kernel.views.run import RunView
@@ -74,9 +75,10 @@ def _box(box: Box, label: str, place: Place, status: str, times: bool) -> str:
     )
     behind = f'<rect x="4" y="4" {rect}/>' if box.stack else ""
     second = fit(note(box, status, times=times), note_room(place.w))
+    pale = ' opacity="0.55"' if box.kind == EXPECTED else ""
     quiet = _DIM if status in ("pending", "cancelled") else _INK
     return (
-        f'<g transform="translate({place.x:g} {place.y:g})"><title>{_text(box.label)}</title>{behind}<rect {rect}/>'
+        f'<g transform="translate({place.x:g} {place.y:g})"{pale}><title>{_text(box.label)}</title>{behind}<rect {rect}/>'
         f'<g transform="translate(10 {place.h / 2 - 7:g})">{SHAPES.get(status, SHAPES["pending"])}</g>'
         f'<text x="{TEXT_X:g}" y="19" font-size="12" fill="{quiet}">{_text(label)}</text>'
         f'<text x="{TEXT_X:g}" y="34" font-size="11" fill="{_DIM}">{_text(second)}</text></g>'

@@ -11,6 +11,7 @@ from html import escape
 
 from loom_kernel.views import words
 from loom_kernel.views.drawing import Drawing, draw
+from loom_kernel.views.expected import KIND as EXPECTED
 from loom_kernel.views.graph import Box, graph
 from loom_kernel.views.readable import readable
 from loom_kernel.views.run import RunView
@@ -61,6 +62,8 @@ def _line(box: Box, view: RunView) -> str:
             return f"{glyph} {box.label}: {words.class_name(node.error)}"
         case "waiting" if node.kind != "sleep":
             return f"{glyph} {box.label} waiting for an answer"
+        case "pending" if node.kind == EXPECTED:
+            return f"{glyph} {box.label}: may come"
         case "pending":
             return f"{glyph} {box.label}: to do"
         case _:

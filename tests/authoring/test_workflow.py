@@ -51,6 +51,23 @@ def test_definitions_are_frozen() -> None:
         workflow(digest).name = "other"  # type: ignore[misc]
 
 
+def test_what_a_definition_carries() -> None:
+    """The compiled fields: the cadence resolved to a number, auto_attach only where it is literally True."""
+    plain = define(digest)
+    assert (plain.heartbeat_interval_minutes, plain.auto_attach, plain.budget) == (15.0, False, None)
+    assert [define(digest, heartbeat_interval_minutes=m).heartbeat_interval_minutes for m in (0, 30, 0.5)] == [
+        0,
+        30,
+        0.5,
+    ]
+    assert [define(digest, auto_attach=given).auto_attach for given in (True, 1, "yes")] == [True, False, False]  # type: ignore[arg-type]
+    for wrong in (-1, float("nan"), float("inf"), True, "15", None):
+        with pytest.raises(TypeError, match="heartbeat_interval_minutes"):
+            define(digest, heartbeat_interval_minutes=wrong)  # type: ignore[arg-type]
+    carried = workflow(heartbeat_interval_minutes=2, auto_attach=True)(digest).options(tags="x")
+    assert (carried.heartbeat_interval_minutes, carried.auto_attach) == (2, True)
+
+
 def test_what_cannot_be_a_body_is_refused() -> None:
     """Each with what to write instead."""
 

@@ -452,3 +452,74 @@ def test_a_thousand_steps_are_quick_and_cost_grows_in_line() -> None:
         await world.close()
 
     asyncio.run(main())
+
+
+def test_names_that_may_come_are_announced_and_change_nothing_else() -> None:
+    """``possible_stage_names``: told when the branches begin and when they have settled, in each execution; no key,
+    result or parent knows of it, also not that of a run that was started without them."""
+
+    async def main() -> None:
+        world = World()
+        names: list[str] | None = None
+        goes_on = asyncio.Event()
+
+        @step
+        async def part(n: int) -> int:
+            world.did(f"part {n}")
+            if n == 2:
+                await goes_on.wait()
+            return n
+
+        async def body(ctx: Context) -> list[int]:
+            await work("root")
+            for wrong in ("part", ["part", ""], [1], {"part"}):
+                with pytest.raises(DefinitionError, match="possible_stage_names"):
+                    ctx.parallel([part(9)], possible_stage_names=wrong)  # type: ignore[arg-type]
+            got = await ctx.parallel([part(n) for n in (1, 2)], possible_stage_names=names)
+            return [*got, await work(3)]
+
+        plainly = await world.start(define(body))
+        await until(lambda: world.effects["part 2"])
+        assert not events_of(plainly, ev.BranchesAnnounced)
+        before = parents(plainly)
+        await world.restart()
+        names = ["part", "never-*"]
+        execution = await world.resume(plainly.run_id, define(body))
+        announced = await until(lambda: events_of(execution, ev.BranchesAnnounced))
+        assert [(e.names, len(e.parents)) for e in announced] == [(names, 1)]
+        assert [n.name for n in RunView.of(execution.entries).expected] == ["never-*"]
+        assert not events_of(execution, ev.BranchesSettled)
+        goes_on.set()
+        assert (await rest(execution)).result == [1, 2, 3]
+        assert [e.index for e in events_of(execution, ev.BranchesSettled)] == [1]
+        assert RunView.of(execution.entries).expected == [] and world.effects == {"part 1": 1, "part 2": 2}
+        assert before.items() <= parents(execution).items()
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_branches_that_were_announced_are_over_when_one_of_them_fails() -> None:
+    """A body that goes on after the failure has nothing to expect of them."""
+
+    async def main() -> None:
+        world = World()
+
+        @step
+        async def fails() -> None:
+            raise OSError("down")
+
+        async def body(ctx: Context) -> bool:
+            with pytest.raises(OSError, match="down"):
+                await ctx.parallel([fails()], possible_stage_names=["later"])
+            return await ctx.ui.confirm("Go on?", name="go")
+
+        execution = await world.start(body)
+        await asked(execution)
+        assert [e.index for e in events_of(execution, ev.BranchesSettled)] == [1]
+        assert not RunView.of(execution.entries).expected
+        await world.answer(execution, True)
+        assert (await rest(execution)).result is True
+        await world.close()
+
+    asyncio.run(main())
