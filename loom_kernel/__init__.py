@@ -11,6 +11,19 @@ from typing import TYPE_CHECKING, Any
 from loom_kernel._version import __version__
 
 if TYPE_CHECKING:
+    from loom_kernel.authoring.agents import (
+        Artifact,
+        Image,
+        MaxOutput,
+        McpScope,
+        ModelAttempt,
+        ModelConstraints,
+        ModelUsage,
+        RouterSelection,
+        StageHandle,
+        Step,
+        TaskResult,
+    )
     from loom_kernel.authoring.context import CancelToken, Context
     from loom_kernel.authoring.lint import WorkflowLintWarning
     from loom_kernel.authoring.people import People
@@ -53,6 +66,7 @@ if TYPE_CHECKING:
         RunStopped,
         SettingsError,
         SqlError,
+        StageFailed,
         StepFailed,
         StepTimeout,
         StorageUnavailableError,
@@ -70,6 +84,10 @@ if TYPE_CHECKING:
     from loom_kernel.runtime.run import Run
 
 _HOMES = {
+    "loom_kernel.authoring.agents": (
+        "Artifact", "Image", "MaxOutput", "McpScope", "ModelAttempt", "ModelConstraints", "ModelUsage", "RouterSelection",
+        "StageHandle", "Step", "TaskResult",
+    ),
     "loom_kernel.authoring.context": ("CancelToken", "Context"),
     "loom_kernel.authoring.lint": ("WorkflowLintWarning",),
     "loom_kernel.authoring.people": ("People",),
@@ -85,7 +103,7 @@ _HOMES = {
     "loom_kernel.errors": (
         "AnswerError", "ChildWorkflowError", "DefinitionError", "FatalError", "ForkError", "InputError", "JournalError", "LoomError",
         "MutatedArgumentError", "NeedsAnswer", "OutputError", "ParallelFailure", "ResumeError", "RetryableError",
-        "RunError", "RunFailed", "RunStopped", "SettingsError", "SqlError", "StepFailed", "StepTimeout",
+        "RunError", "RunFailed", "RunStopped", "SettingsError", "SqlError", "StageFailed", "StepFailed", "StepTimeout",
         "StorageUnavailableError", "UnhashableArgumentError", "UnknownRunError", "UnknownWorkflowError",
         "ValueNotStorableError", "WorkflowBudgetExceededError", "WorkflowInfrastructureError", "WouldBlock",
         "is_retryable_workflow_error",
@@ -99,6 +117,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AnswerError",
+    "Artifact",
     "Budget",
     "CancelToken",
     "ChildWorkflowError",
@@ -108,9 +127,15 @@ __all__ = [
     "Finished",
     "ForkError",
     "GraphFrontierTracker",
+    "Image",
     "InputError",
     "JournalError",
     "LoomError",
+    "MaxOutput",
+    "McpScope",
+    "ModelAttempt",
+    "ModelConstraints",
+    "ModelUsage",
     "MutatedArgumentError",
     "NeedsAnswer",
     "OutputError",
@@ -120,6 +145,7 @@ __all__ = [
     "ResumeError",
     "Retry",
     "RetryableError",
+    "RouterSelection",
     "Run",
     "RunError",
     "RunFailed",
@@ -127,12 +153,16 @@ __all__ = [
     "RunStopped",
     "SettingsError",
     "SqlError",
+    "StageFailed",
+    "StageHandle",
+    "Step",
     "StepCall",
     "StepDefinition",
     "StepFailed",
     "StepHandle",
     "StepTimeout",
     "StorageUnavailableError",
+    "TaskResult",
     "UnhashableArgumentError",
     "UnknownAttempt",
     "UnknownRunError",

@@ -266,6 +266,35 @@ class ParallelFailure(LoomError):
         return f"{len(self.errors)} of {len(self.partial_results)} branches failed; the first with {type(first).__name__}: {first}"
 
 
+class StageFailed(LoomError):
+    """A model stage could not do its task.
+
+    Args:
+        stage: its name.
+        code: what went wrong last: login_required, missing_api_key, invalid_api_key, rate_limited, quota_limited,
+            provider_unavailable, timeout, forbidden_config, unknown_model, refused, ..., or unknown.
+        message: one sentence, and what to do.
+        disposition: what becomes of a run that ends by it: ``active_blocked`` (it can be resumed when the provider is
+            there again), ``terminal_killed`` (it cannot), ``terminal_failed`` (it failed, and can be resumed).
+        retry_after_s: how long the provider asks to wait.
+    """
+
+    def __init__(
+        self,
+        stage: str,
+        code: str,
+        message: str,
+        disposition: str = "terminal_failed",
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(stage, code, message, disposition, retry_after_s)
+        self.stage, self.code, self.message = stage, code, message
+        self.disposition, self.retry_after_s = disposition, retry_after_s
+
+    def __str__(self) -> str:
+        return f"stage {self.stage!r}: {self.message}"
+
+
 class WorkflowBudgetExceededError(LoomError):
     """The run has spent what it may: it ends as blocked, whatever the body does about this, and can be resumed."""
 

@@ -182,7 +182,7 @@ class RunEdited(Event):
 
 
 class NodeStarted(Event):
-    """An attempt of a durable call began. ``kind``: step, tool, inline, workflow, sleep.
+    """An attempt of a durable call began. ``kind``: step, tool, inline, workflow, stage, sleep.
 
     ``parents`` are the node ids of its frontier; the single item ``"=" + node id`` says "the same parents as that
     node", so that a wide fan-out after another does not list them a thousand times.
@@ -301,11 +301,66 @@ class ModelCalled(Event):
     duration_s: float = 0.0
     ok: bool = True
     error: str = ""
+    cache_write_tokens: int = 0
+    level: str = ""  # how much it was asked to think
 
     @property
     def counted_tokens(self) -> int:
         """The tokens that a budget counts: what was sent and is new to the provider, and what came back."""
         return max(0, self.input_tokens - self.cached_tokens) + max(0, self.output_tokens)
+
+
+class MessageRecorded(Event):
+    """One message of a model stage's session, said in the turn of this node.
+
+    ``session`` is the session's name within its run (``review#1``); ``id`` counts up in it from 1, and ``parent`` is what
+    it follows, so that going back makes a branch. ``role``: system, user, assistant, tool. ``content`` holds encoded parts
+    where there is more than text; ``tool_calls`` a list of ``{"id", "name", "arguments"}``. With ``withheld`` the texts
+    were kept out. ``kind`` says what sort of message it is: prompt, steer, follow_up, correction, wrap_up, summary, copy,
+    or of a tool's result the tool. ``source`` is the key of the call by which the body said it in between.
+    """
+
+    type: ClassVar[str] = "message.recorded"
+    session: str
+    id: int
+    role: str
+    parent: int = 0
+    text: str = ""
+    content: Raw = NULL
+    tool_calls: Raw = NULL
+    tool_call_id: str = ""
+    model: str = ""
+    kind: str = ""
+    withheld: bool = False
+    source: str = ""
+
+
+class SessionMoved(Event):
+    """A session goes on from the message ``to``; later ones on the way it came are kept, and not said any more."""
+
+    type: ClassVar[str] = "session.moved"
+    session: str
+    to: int
+    label: str = ""
+
+
+class ToolCalled(Event):
+    """A stage's tool begins; written before it does, since a repeat could matter. Its result is a message."""
+
+    type: ClassVar[str] = "tool.called"
+    session: str
+    call_id: str
+    name: str
+
+
+class ModelRouted(Event):
+    """What ``model="auto"`` chose for this node, from which candidates."""
+
+    type: ClassVar[str] = "model.routed"
+    model: str
+    effort: str = ""
+    fallbacks: list[str] = []
+    candidates: list[str] = []
 
 
 class BudgetWarned(Event):
@@ -415,6 +470,7 @@ class PromptOpened(Event):
     default: Raw = NULL
     where: str = ""
     error: str = ""  # why the last answer was not taken
+    within: str = ""  # the node of the model stage that asks; answered again only while that is at work
 
 
 # ---------------------------------------------------------------- posts: from those who do not hold the lease
@@ -548,7 +604,8 @@ EVENTS: dict[str, type[Event]] = {
     for cls in (
         RunCreated, RunStarted, RunPaused, RunEnded, LeaseTaken, StepChanged, MismatchAccepted, RunForked, RunEdited,
         NodeStarted, NodeRetrying, NodeCompleted, NodeFailed, NodeFailurePassed, NodeCancelled, NodeRecalled, NodeLogged,
-        NodeProgressed, ModelCalled, BudgetWarned, BranchesAnnounced, BranchesSettled, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
+        NodeProgressed, ModelCalled, MessageRecorded, SessionMoved, ToolCalled, ModelRouted, BudgetWarned, BranchesAnnounced,
+        BranchesSettled, ValueRecorded, OutputReported, ArtifactKept, PromptOpened,
         PromptAnswered, AnswerKept, CancelRequested, StopRequested, AbortRequested, WakeRequested, MessagePosted,
         RunNoted, StorageCommitted, ResultsKept,
     )

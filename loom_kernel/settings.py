@@ -35,7 +35,7 @@ class _Known:
     name: str
     variable: str
     default: Any
-    kind: Literal["text", "path", "flag", "number"]
+    kind: Literal["text", "path", "flag", "number", "list", "table"]
     help: str
 
 
@@ -48,6 +48,17 @@ KNOWN: dict[str, _Known] = {
         _Known("resume", "LOOM_RESUME", False, "flag", "let scripts and headless notebooks continue unfinished runs"),
         _Known("test", "LOOM_TEST", False, "flag", "a fresh journal, seeded ids, a virtual clock, a static display"),
         _Known("model", "LOOM_MODEL", None, "text", "the model that stages use"),
+        _Known("script", "LOOM_SCRIPT", None, "path", "a file with the replies of scripted models"),
+        _Known("fallback_models", "LOOM_FALLBACK_MODELS", None, "list", "models that stand in for it, in order"),
+        _Known("roles", "", None, "table", "names that stand for models: reasoning, coding, review"),
+        _Known("retry", "", None, "table", "how often a model is asked again: enabled, max_attempts, base_s, max_s"),
+        _Known("model_routing", "", None, "table", 'what model="auto" may choose, and router_model'),
+        _Known("accounts", "", None, "table", "further credentials of providers, as openai-1: api_key_env, api_base"),
+        _Known("limits", "", None, "table", "rate limits by name: requests_per_minute, tokens_per_minute"),
+        _Known("mcp", "", None, "table", "MCP servers by name: command, args, env, url"),
+        _Known("redact", "", None, "list", "regular expressions of further secrets"),
+        _Known("agent_dir", "LOOM_AGENT_DIR", None, "path", "the folder of prompt templates and skills"),
+        _Known("stages_at_once", "LOOM_STAGES_AT_ONCE", None, "number", "model stages of one run that work at once"),
         _Known("max_depth", "LOOM_MAX_DEPTH", 4, "number", "how deep workflows nest, the outermost counted"),
         _Known("budget_cost", "LOOM_BUDGET_COST", None, "number", "US dollars that a run may spend"),
         _Known("budget_tokens", "LOOM_BUDGET_TOKENS", None, "number", "tokens that a run may use"),
@@ -100,9 +111,9 @@ class Settings:
             return Setting(name, argument, "argument")
         if name in self._configured:
             return Setting(name, self._configured[name], "configure()")
-        text = self._environ.get(known.variable, "").strip()
+        text = self._environ.get(known.variable, "").strip() if known.variable else ""
         if text:
-            read = {"flag": _flag, "number": _number}.get(known.kind)
+            read = {"flag": _flag, "number": _number, "list": _list}.get(known.kind)
             return Setting(name, text if read is None else read(text, known.variable), "environment", known.variable)
         if name in self._from_file:
             value = self._from_file[name]
@@ -208,11 +219,19 @@ def _check(name: str, value: Any, where: str) -> None:
         return
     if known.kind == "flag" and not isinstance(value, bool):
         raise SettingsError(f"{where}: {name} is true or false, not {value!r}")
+    if known.kind == "table" and not isinstance(value, Mapping):
+        raise SettingsError(f"{where}: {name} is a table, not {value!r}")
+    if known.kind == "list" and not (isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value)):
+        raise SettingsError(f"{where}: {name} is a list of texts, not {value!r}")
     if known.kind == "number" and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise SettingsError(f"{where}: {name} is a number, not {value!r}")
     if known.kind in ("text", "path") and not isinstance(value, (str, Path)):
         wrong = StorageConfigError if name == "journal" else SettingsError
         raise wrong(f"{where}: {name} is a text, not {value!r}")
+
+
+def _list(text: str, where: str) -> list[str]:
+    return [one.strip() for one in text.split(",") if one.strip()]
 
 
 def _flag(text: str, where: str) -> bool:

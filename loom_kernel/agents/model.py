@@ -29,6 +29,8 @@ FailureCode = Literal[
     "context_overflow",
     "incompatible_request",
     "bad_answer",
+    "empty_answer",
+    "schema",
     "refused",
     "missing_package",
     "unknown",
@@ -81,6 +83,7 @@ class Request:
     response_format: Mapping[str, Any] | None = None
     level: ThinkingLevel | None = None
     max_tokens: int | None = None
+    temperature: float | None = None
     timeout_s: float = 600.0
     api_key: str | None = field(default=None, repr=False)
     api_base: str | None = None

@@ -173,6 +173,25 @@ class Step:
         return f"Step({self.name!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class SessionRef:
+    """Where a session is: its run, and its name in there."""
+
+    run_id: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.run_id}/{self.name}"
+
+    @classmethod
+    def parse(cls, session_id: str) -> SessionRef:
+        """Raises: DefinitionError: it is no session id."""
+        run_id, slash, name = session_id.partition("/")
+        if not (run_id and slash and name):
+            raise DefinitionError(f"{session_id!r} is no session id; one looks like <run>/<stage>#1")
+        return cls(run_id, name)
+
+
 # ---------------------------------------------------------------- results
 
 

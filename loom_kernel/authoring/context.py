@@ -8,13 +8,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack
 from uuid import UUID
 
 from loom_kernel.ids import RunId
 
 if TYPE_CHECKING:
+    from loom_kernel.authoring.agents import StageHandle, StageOptions, Step, TaskOptions, TaskResult
     from loom_kernel.authoring.people import People
     from loom_kernel.authoring.step import StepCall, StepDefinition, StepHandle
     from loom_kernel.authoring.storage import StorageAccess
@@ -148,19 +150,22 @@ class Context(ABC):
     @abstractmethod
     def parallel(
         self,
-        items: Sequence[Awaitable[Any]],
+        items: Sequence[Awaitable[Any] | Step],
         *,
         concurrency: int | None = None,
         fail_fast: bool = True,
         possible_stage_names: Sequence[str] | None = None,
+        **shared: Any,
     ) -> Coroutine[Any, Any, list[Any]]:
         """Await all branches, drawn side by side; results in their order.
 
         Args:
+            items: anything that can be awaited, and model steps, :class:`~loom_kernel.Step`.
             concurrency: how many are at work at once; all of them when left out.
             fail_fast: the first failure ends the others and is raised; else all settle first.
             possible_stage_names: names that nodes of the branches may have, or globs (``"review-*"``). They are drawn
                 as boxes to come until a node of that name is there, or the branches have settled; nothing else.
+            shared: options of ``ctx.task`` for all model steps that do not say otherwise.
 
         Raises:
             ParallelFailure: with ``fail_fast=False``, when some branch failed; every branch has settled then.
@@ -184,6 +189,45 @@ class Context(ABC):
             InputError: before anything runs.
             ChildWorkflowError: the child failed, was killed or was cancelled from outside.
         """
+
+    # ------------------------------------------------------------ models
+
+    @property
+    @abstractmethod
+    def models(self) -> Any:
+        """Which models there are: ``current_model`` and ``list_models()``."""
+
+    @abstractmethod
+    def task(self, name: str, **options: Unpack[TaskOptions]) -> Coroutine[Any, Any, TaskResult]:
+        """Give a model one task, with a session and tools of its own, and return what came of it.
+
+        It is durable: what was said, asked and done is in the journal, and a restart goes on in the middle of the
+        conversation. Identified by its name and occurrence only. Follows Atomic's ``ctx.task``; options are those of
+        :class:`~loom_kernel.authoring.agents.TaskOptions`.
+
+        Raises:
+            DefinitionError: an option that does not exist or fit.
+            StageFailed: no model could do it.
+        """
+
+    @abstractmethod
+    def chain(
+        self,
+        steps: Sequence[Step],
+        *,
+        task: str | None = None,
+        chain_dir: str | PathLike[str] | None = None,
+        **shared: Any,
+    ) -> Coroutine[Any, Any, list[TaskResult]]:
+        """Do model steps one after the other, each with the results before it; all results in order.
+
+        The first step without a prompt gets ``task``, later ones ``{previous}``. In prompts ``{task}`` and
+        ``{previous}`` stand for these. ``shared`` are options for all steps that do not say otherwise.
+        """
+
+    @abstractmethod
+    def stage(self, name: str, **options: Unpack[StageOptions]) -> StageHandle:
+        """A stage whose session the body controls itself. Nothing happens before ``prompt`` or another of its methods."""
 
     @abstractmethod
     def sleep(

@@ -49,6 +49,7 @@ class Question:
         where: the calling line, for people.
         factory: makes the widget of a custom question.
         identity: the hash that stands for what a custom question is; its answer holds for that.
+        within: the node of the model stage that asks.
     """
 
     kind: QuestionKind
@@ -65,6 +66,7 @@ class Question:
     where: str = ""
     factory: Callable[[Done], Any] | None = None
     identity: str = ""
+    within: str = ""
 
 
 class People(ABC):

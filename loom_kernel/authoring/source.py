@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import textwrap
 from collections.abc import Callable
 from types import FrameType
@@ -32,3 +33,11 @@ def where(frame: FrameType | None) -> str:
         return ""
     file = frame.f_code.co_filename
     return f"{cell_name(file) or os.path.basename(file)}, line {frame.f_lineno}"
+
+
+def caller() -> str:
+    """The nearest line that is not this package's own, for people."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("loom_kernel."):
+        frame = frame.f_back
+    return where(frame)

@@ -9,7 +9,7 @@ from loom_kernel.errors import NodeAborted
 if TYPE_CHECKING:
     from loom_kernel.engine.execution import Execution
 
-KINDS = ("step", "tool", "inline")
+KINDS = ("step", "tool", "inline", "stage")
 """Of calls that can be aborted: those that are work of their own."""
 
 

@@ -11,8 +11,9 @@ import sys
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, cast
 from uuid import UUID
 
 import msgspec
@@ -20,6 +21,7 @@ from msgspec import Raw
 
 from loom_kernel import codec
 from loom_kernel import events as ev
+from loom_kernel.authoring.agents import StageHandle, StageOptions, Step, TaskOptions, TaskResult, check_options
 from loom_kernel.authoring.code import inline_version
 from loom_kernel.authoring.context import CancelToken, Context, ExitStatus, in_step
 from loom_kernel.authoring.people import People, Question
@@ -35,6 +37,7 @@ from loom_kernel.engine.frontier import Branch
 from loom_kernel.engine.keys import identify, identify_content, identify_step
 from loom_kernel.engine.parallel import Parallel, check, check_names, drop
 from loom_kernel.engine.port import RunPort
+from loom_kernel.engine.stages import StagePort
 from loom_kernel.engine.steps import Plan
 from loom_kernel.errors import DefinitionError, LoomError
 from loom_kernel.ids import RunId
@@ -59,6 +62,7 @@ class RunContext(Context):
         self._x = execution
         self._ui: People | None = None
         self._storage: StorageAccess | None = None
+        self._models: Any = None
         self._inputs: Any = None
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
@@ -252,21 +256,27 @@ class RunContext(Context):
 
     def parallel(
         self,
-        items: Sequence[Awaitable[Any]],
+        items: Sequence[Awaitable[Any] | Step],
         *,
         concurrency: int | None = None,
         fail_fast: bool = True,
         possible_stage_names: Sequence[str] | None = None,
+        **shared: Any,
     ) -> Coroutine[Any, Any, list[Any]]:
         branches = list(items)
+        at = where(sys._getframe(1))
         try:
             self._x.gate()
             check_names(possible_stage_names)
+            if any(isinstance(item, Step) for item in branches):
+                branches = self._agents.branches(branches, shared, at)
+            elif shared:
+                check_options("ctx.parallel", shared, frozenset())
         except BaseException:
-            drop(branches)
+            drop([item for item in branches if not isinstance(item, Step)])
             raise
         names = tuple(possible_stage_names or ())
-        return self._parallel(branches, concurrency, fail_fast, "ctx.parallel", where(sys._getframe(1)), names)
+        return self._parallel(branches, concurrency, fail_fast, "ctx.parallel", at, names)
 
     def _parallel(
         self,
@@ -306,6 +316,41 @@ class RunContext(Context):
         made = x.called("workflow", stage_name or child.normalized_name, identity, at)
         made.preview = lambda: codec.preview(values)
         return Durable(children.drive(x, made, child, values, budget), f"workflow {child.name!r}", at)
+
+    # ------------------------------------------------------------ models
+
+    @property
+    def _agents(self) -> Any:
+        if self._models is None:
+            make = self._x.engine.capability("models", "models (ctx.task, ctx.chain, ctx.stage, ctx.models)")
+            self._models = make(StagePort(self._x))
+        return self._models
+
+    @property
+    def models(self) -> Any:
+        return self._agents.catalogue
+
+    def task(self, name: str, **options: Unpack[TaskOptions]) -> Coroutine[Any, Any, TaskResult]:
+        self._x.gate()
+        _check_name("ctx.task", name)
+        return self._agents.task(name, options, where(sys._getframe(1)))
+
+    def chain(
+        self,
+        steps: Sequence[Step],
+        *,
+        task: str | None = None,
+        chain_dir: str | PathLike[str] | None = None,
+        **shared: Any,
+    ) -> Coroutine[Any, Any, list[TaskResult]]:
+        self._x.gate()
+        at = where(sys._getframe(1))
+        return Durable(self._agents.chain(list(steps), task, chain_dir, shared, at), "ctx.chain", at)
+
+    def stage(self, name: str, **options: Unpack[StageOptions]) -> StageHandle:
+        self._x.gate()
+        _check_name("ctx.stage", name)
+        return self._agents.stage(name, options, where(sys._getframe(1)))
 
     def sleep(
         self, label: str, duration_or_datetime: float | timedelta | datetime, *, correlation_id: str | None = None

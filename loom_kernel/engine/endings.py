@@ -13,7 +13,7 @@ from msgspec import Raw
 from loom_kernel import codec
 from loom_kernel import events as ev
 from loom_kernel.codec import Blob
-from loom_kernel.errors import DefinitionError, OutputError, ValueNotStorableError
+from loom_kernel.errors import DefinitionError, OutputError, StageFailed, ValueNotStorableError
 from loom_kernel.events import NULL
 
 EndingKind = Literal["completed", "failed", "exit", "returned", "blocked", "cancelled", "paused", "lost", "closed"]
@@ -105,6 +105,35 @@ def returned(value: Any, result: Raw, declared: Collection[str] | None) -> Endin
     texts = (output(name) for name in ("summary", "remaining_work", "result"))
     reason = next((str(text) for text in texts if text), word)
     return Ending(kind="returned", status=status, value=value, result=result, reason=reason, resumable=resumable)
+
+
+def failed(error: BaseException, node_id: str | None) -> Ending:
+    """The end by an exception that left the body. A model that could not be had leaves a run that waits for it."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, StageFailed):
+        cause = cause.__cause__
+    blocked = cause is not None and cause.disposition == "active_blocked"
+    killed = cause is not None and cause.disposition == "terminal_killed"
+    return Ending(
+        kind="blocked" if blocked else "failed",
+        status="killed" if killed else "",
+        error=error,
+        record=codec.encode_error(error),
+        failed_node_id=node_id,
+        reason=BLOCKED_BY.get(cause.code, "provider") if cause is not None and (blocked or killed) else None,
+        message=str(cause) if blocked else "",
+        resumable=not killed,
+    )
+
+
+BLOCKED_BY = {
+    "login_required": "auth",
+    "missing_api_key": "auth",
+    "invalid_api_key": "auth",
+    "rate_limited": "rate_limit",
+    "quota_limited": "rate_limit",
+}
+"""Why a run cannot go on, by the failure's code; of the rest it is the provider."""
 
 
 def exit_ending(

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -93,6 +93,8 @@ class Engine:
         self.capabilities = dict(capabilities or {})
         self.budget, self.max_depth = budget, max_depth
         self.executions: dict[str, Execution] = {}
+        self.session_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
+        """Told of what happens in model stages as it does: run, node, event. On the loop thread."""
         self.executor = Executor()
         self.results = ResultCache(journal)
         self.context = contextvars.copy_context()

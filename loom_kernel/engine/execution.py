@@ -28,7 +28,7 @@ from loom_kernel.engine import budgets
 from loom_kernel.engine.aborting import abort
 from loom_kernel.engine.calls import Call
 from loom_kernel.engine.edited import gone, upgraded
-from loom_kernel.engine.endings import Ending, cancelled, exit_ending, returned
+from loom_kernel.engine.endings import Ending, cancelled, exit_ending, failed, returned
 from loom_kernel.engine.entries import Entries, Listener
 from loom_kernel.engine.frontier import Branch, Frontier, GraphFrontierTracker
 from loom_kernel.engine.held import HeldCalls
@@ -346,15 +346,7 @@ class Execution:
             else:
                 self.end(returned(value, Raw(encoded.json), self.definition.output_names))
                 return
-        self.end(
-            Ending(
-                kind="failed",
-                error=error,
-                record=codec.encode_error(error),
-                failed_node_id=self._node_of(error),
-                resumable=True,
-            )
-        )
+        self.end(failed(error, self._node_of(error)))
 
     def end(self, ending: Ending) -> bool:
         """Bring the execution to rest in this way, unless another came first. Returns whether this one counts."""

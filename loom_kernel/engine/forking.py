@@ -218,7 +218,10 @@ def _copy(
         case ev.NodeFailed() | ev.NodeFailurePassed():
             if record.status != "failed":
                 return []
-        case ev.PromptOpened() | ev.PromptAnswered() | ev.NodeCompleted() | ev.NodeLogged() | ev.ArtifactKept():
+        case (
+            ev.PromptOpened() | ev.PromptAnswered() | ev.NodeCompleted() | ev.NodeLogged() | ev.ArtifactKept()
+            | ev.MessageRecorded() | ev.SessionMoved() | ev.ModelRouted()
+        ):  # fmt: skip
             pass
         case _:
             return []

@@ -56,7 +56,8 @@ async def drive(x: Execution, call: Call, question: Question, shown: list[Shown]
 
 
 async def _answered(x: Execution, call: Call, question: Question, record: Record) -> Any:
-    await x.turns.take(record)
+    if not record.within:
+        await x.turns.take(record)
     if record.status == "failed":
         assert record.error is not None
         x.settled(call, "failed")
@@ -194,6 +195,7 @@ def _opened(
         default=Raw(codec.encode(question.default, path="default").json) if question.has_default else NULL,
         where=question.where or call.where,
         error=error,
+        within=question.within,
     )
 
 

@@ -18,9 +18,14 @@ _SHAPED = re.compile(
 )
 
 
-def redact(text: str) -> str:
-    """The text without what looks like a password, a key or a token; the rest as it was."""
+def redact_shapes(text: str) -> str:
+    """The text without what has the shape of a key, a token or a URL's password; what is only named so stays."""
     text = _BEARER.sub(lambda m: f"{m[1]} {BLOT}", text)
     text = _IN_URL.sub(lambda m: f"{m[1]}:{BLOT}@", text)
-    text = _SHAPED.sub(BLOT, text)
+    return _SHAPED.sub(BLOT, text)
+
+
+def redact(text: str) -> str:
+    """The text without what looks like a password, a key or a token; the rest as it was."""
+    text = redact_shapes(text)
     return _NAMED.sub(lambda m: m[0] if BLOT in m[3] else f"{m[1]}{m[2]}{BLOT}", text)

@@ -92,6 +92,11 @@ class Record:
         self.opened: ev.PromptOpened | None = None
         self.answer: ev.PromptAnswered | None = None
 
+    @property
+    def within(self) -> str:
+        """The node of the model stage that asked, of a question."""
+        return self.opened.within if self.opened is not None else ""
+
 
 def _kind_and_name(node_id: str) -> tuple[str, str]:
     kind, _, rest = node_id.partition(":")
@@ -122,6 +127,11 @@ class History:
         tokens, cost_usd: what models used in this run itself.
         warned: dimensions of the budget that were warned of.
         budget: the limits that resumes gave, the newest of each.
+        sessions: what was said in model stages, by the session's name, in order; moves within it among them.
+        spoken: stages' turns whose prompt was said.
+        asked: what models were asked in each stage's turn.
+        begun: tool calls of stages that began, by session and the call's id.
+        routed: what ``model="auto"`` chose, by node id.
     """
 
     def __init__(self) -> None:
@@ -149,6 +159,11 @@ class History:
         self.active_s, self.tokens, self.cost_usd = 0.0, 0, 0.0
         self.warned: set[str] = set()
         self.budget: dict[str, float] = {}
+        self.sessions: dict[str, list[ev.MessageRecorded | ev.SessionMoved]] = {}
+        self.spoken: set[str] = set()
+        self.asked: dict[str, list[ev.ModelCalled]] = {}
+        self.begun: set[tuple[str, str]] = set()
+        self.routed: dict[str, ev.ModelRouted] = {}
         self._since: float | None = None  # when the stretch that goes on now began
         self._last_at = 0.0
         self.copied: set[str] = set()
@@ -283,9 +298,22 @@ class History:
         record.retained, record.outcome, record.passed = e.retained, e.outcome, False
         record.tokens, record.cost_usd = max(record.tokens, e.tokens), max(record.cost_usd, e.cost_usd)
 
-    def _model_called(self, e: ev.ModelCalled, _: str, seq: int) -> None:
+    def _model_called(self, e: ev.ModelCalled, node_id: str, seq: int) -> None:
+        if node_id.startswith("stage:"):
+            self.asked.setdefault(node_id, []).append(e)
         self.tokens += e.counted_tokens
         self.cost_usd += max(0.0, e.cost_usd)
+
+    def _said(self, e: ev.MessageRecorded | ev.SessionMoved, node_id: str, seq: int) -> None:
+        self.sessions.setdefault(e.session, []).append(e)
+        if isinstance(e, ev.MessageRecorded) and e.kind == "prompt":
+            self.spoken.add(node_id)
+
+    def _tool_called(self, e: ev.ToolCalled, _: str, seq: int) -> None:
+        self.begun.add((e.session, e.call_id))
+
+    def _model_routed(self, e: ev.ModelRouted, node_id: str, seq: int) -> None:
+        self.routed[node_id] = e
 
     def _budget_warned(self, e: ev.BudgetWarned, _: str, seq: int) -> None:
         self.warned.add(e.dimension)
@@ -343,6 +371,10 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.NodeFailurePassed.type: History._node_failure_passed,
     ev.NodeCancelled.type: History._node_cancelled,
     ev.ModelCalled.type: History._model_called,
+    ev.MessageRecorded.type: History._said,
+    ev.SessionMoved.type: History._said,
+    ev.ToolCalled.type: History._tool_called,
+    ev.ModelRouted.type: History._model_routed,
     ev.BudgetWarned.type: History._budget_warned,
     ev.ValueRecorded.type: History._value_recorded,
     ev.OutputReported.type: History._output_reported,
@@ -399,6 +431,8 @@ def replayable(record: Record) -> bool:
 
 def had_effect(record: Record) -> bool:
     """Whether something may have happened that a call with other arguments would do anew."""
+    if record.within:
+        return False  # it belongs to the stage that asked, and is looked for by that alone
     return replayable(record) or (record.status == "open" and record.kind != "prompt")
 
 
@@ -419,7 +453,9 @@ class Lookup:
                 if record.node_id not in history.accepted:
                     self._waiting.setdefault((record.kind, record.name), {})[record.node_id] = None
         # Records in the order in which the body learned of them.
-        self._order = sorted(r.seq for r in history.records.values() if replayable(r) and r.node_id not in stale)
+        self._order = sorted(
+            r.seq for r in history.records.values() if replayable(r) and r.node_id not in stale and not r.within
+        )
         self._at = 0
         self._delivered: set[int] = set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import pickle
 from dataclasses import dataclass
@@ -45,6 +46,7 @@ class Plan:
         returns_failure: ``ctx.tool(failure_mode="return")``.
         restore: applied to a recorded result.
         cache: what an earlier run's result would be found under.
+        waits: a model stage's turn: its start is durable before it begins, and it says itself when it works.
     """
 
     work: Work
@@ -56,6 +58,7 @@ class Plan:
     returns_failure: bool = False
     restore: Any = None
     cache: caching.Wanted | None = None
+    waits: bool = False
 
 
 async def drive(x: Execution, call: Call, plan: Plan) -> Any:
@@ -195,7 +198,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
         queued_s=call.queued_s,
     )
     key = f"{call.node_id}:start:{x.lease.epoch}:{attempt}"
-    if plan.on_unknown == "retry":
+    if plan.on_unknown == "retry" and not plan.waits:
         x.recorder.ride(started, call.node_id, key)
     else:
         await x.recorder.commit([Append(started, call.node_id, key)])
@@ -206,7 +209,7 @@ async def _attempt(x: Execution, call: Call, plan: Plan, attempt: int) -> _Resul
     task = asyncio.current_task()
     asked = task.cancelling() if task is not None else 0
     try:
-        with clock.busy():
+        with clock.busy() if not plan.waits else contextlib.nullcontext():
             done = await x.engine.executor.run(work, handle)
         if task is not None and task.cancelling() > asked and x.interrupting(call):
             raise asyncio.CancelledError  # a step that caught its end and gave what it had: that is no result

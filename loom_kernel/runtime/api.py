@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.errors import DefinitionError
@@ -24,6 +24,9 @@ def configure(
     resume: bool | None = None,
     test: bool | None = None,
     model: str | None = None,
+    fallback_models: Sequence[str] | None = None,
+    roles: Mapping[str, str] | None = None,
+    **settings: Any,
 ) -> None:
     """Set things from code; this wins over the environment and ``loom.toml``.
 
@@ -33,12 +36,18 @@ def configure(
         answers: a YAML file with the answers to questions.
         resume: let scripts and headless notebooks continue unfinished runs.
         test: a fresh journal, seeded ids, a virtual clock.
-        model: the model that stages use.
+        model: the model that stages use: a litellm name, ``local/...``, ``scripted/...``, each with ``:level``.
+        fallback_models: the models behind it, in order.
+        roles: names that stand for models, ``{"reasoning": ..., "coding": ..., "review": ...}``.
+        settings: any other setting by its name in ``loom.toml``.
 
     Raises:
         SettingsError: a value of the wrong kind, or the journal is open already.
     """
-    values = {"home": home, "journal": journal, "answers": answers, "resume": resume, "test": test, "model": model}
+    values = {
+        "home": home, "journal": journal, "answers": answers, "resume": resume, "test": test, "model": model,
+        "fallback_models": fallback_models, "roles": roles, **settings,
+    }  # fmt: skip
     get_runtime().configure(**{name: value for name, value in values.items() if value is not None})
 
 

@@ -26,7 +26,7 @@ async def abort(runtime: Runtime, run: Run[Any], node: str | NodeRef, by: str) -
     found = node if isinstance(node, NodeRef) else await run._node(node)
     if not isinstance(found, NodeRef):
         raise KeyError(f"several nodes are named {node!r}; take one of them, as in {node}#1")
-    if found.kind not in ("step", "tool", "inline"):
+    if found.kind not in ("step", "tool", "inline", "stage"):
         raise LoomError(f"{found.kind} {found.name!r} cannot be aborted; only a step or a tool can")
     if found.status not in ("running", "retrying"):
         raise LoomError(f"{found.kind} {found.name!r} is {found.status}; only what is at work can be aborted")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import shutil
 import sys
@@ -13,7 +14,7 @@ import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -54,6 +55,9 @@ from loom_kernel.runtime.sessions import Sessions
 from loom_kernel.runtime.surroundings import surroundings
 from loom_kernel.runtime.tuning import Tuning
 from loom_kernel.settings import Settings
+
+if TYPE_CHECKING:
+    from loom_kernel.agents.home import Agents
 
 T = TypeVar("T")
 
@@ -224,8 +228,16 @@ class Runtime:
             "shown": shown,
             "widgets": lambda: self.host.widgets(),
             "storage": lambda port: RunStorage(port, of_put),
+            "models": lambda port: self.agents.for_run(port),
             "namespace": self.namespace,
         }
+
+    @functools.cached_property
+    def agents(self) -> Agents:
+        """What model stages share; made when the first asks for it."""
+        from loom_kernel.runtime.models import agents
+
+        return agents(self)
 
     def close(self) -> None:
         """Stop owning runs, close the journal, end the thread. What ran is interrupted and can be resumed."""

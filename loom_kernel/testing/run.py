@@ -30,6 +30,7 @@ async def run(
     inputs: Mapping[str, Any] | None = None,
     *,
     answers: Mapping[str, Any] | None = None,
+    model: str | None = None,
 ) -> RunResult[Any]:
     """Run a workflow to its rest and return what it came to, whatever that is.
 
@@ -39,6 +40,7 @@ async def run(
         definition: what ``@workflow`` made.
         inputs: its inputs.
         answers: for its questions, by name or glob (``"go"``, ``"go#2"``, ``"approve-*"``).
+        model: for stages that name none, such as ``"scripted/demo"`` (see :func:`~loom_kernel.testing.script`).
 
     Raises:
         InputError: the inputs do not fit.
@@ -50,7 +52,9 @@ async def run(
     async def journal() -> RunJournal:
         return MemoryRunJournal(clock)
 
-    runtime = Runtime(Settings(environ={}), _TestHost("test"), journal=journal, clock=clock, ids=Ids(1))
+    settings = Settings(environ={})
+    settings.configure(model=model)
+    runtime = Runtime(settings, _TestHost("test"), journal=journal, clock=clock, ids=Ids(1))
     try:
         started = await runtime.start_async(
             definition, dict(inputs or {}), definition.options(answers=answers or {}, fresh=True).start_options

@@ -1,0 +1,645 @@
+"""Stages of one run: ``ctx.task``, ``ctx.chain``, ``ctx.stage``, and the handle that a body holds."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from loom_kernel import codec
+from loom_kernel import events as ev
+from loom_kernel.agents import handoff, output
+from loom_kernel.agents.agent import Agent, Answer, Listener, Queue, Queued
+from loom_kernel.agents.asking import Asker
+from loom_kernel.agents.catalogue import Catalogue
+from loom_kernel.agents.doors import Candidate, candidate
+from loom_kernel.agents.model import LEVELS, ThinkingLevel
+from loom_kernel.agents.session import Session
+from loom_kernel.agents.spec import Spec, spec_of
+from loom_kernel.agents.tools import Tool
+from loom_kernel.authoring.agents import (
+    STAGE_OPTIONS,
+    TASK_OPTIONS,
+    ModelAttempt,
+    ModelUsage,
+    SessionRef,
+    StageHandle,
+    Step,
+    TaskResult,
+    check_options,
+)
+from loom_kernel.authoring.source import caller
+from loom_kernel.engine.stages import StagePort, Turn
+from loom_kernel.errors import DefinitionError, LoomError, StageFailed
+
+if TYPE_CHECKING:
+    from loom_kernel.agents.home import Agents
+
+NO_MODEL = (
+    'no model is configured. Name one: loom_kernel.configure(model="openai/gpt-5-mini") or LOOM_MODEL (any litellm name; '
+    'its key in the usual variable), "local/smollm2-135m" for a small one on this machine, or model= at the stage'
+)
+
+_PROMPT_OPTIONS = frozenset(
+    {"output", "output_mode", "max_output", "cwd", "artifacts", "session_dir", "images", "context", "timeout_s"}
+)
+_ABOUT_DELIVERY = frozenset({"expand_prompt_templates", "streaming_behavior", "source", "preflight_result"})
+
+
+class RunModels:
+    """The capability ``models``, for one run."""
+
+    def __init__(self, home: Agents, port: StagePort) -> None:
+        self.home, self.port = home, port
+
+    @property
+    def catalogue(self) -> Any:
+        """``ctx.models``."""
+        return Catalogue(self.home)
+
+    def task(self, name: str, options: Mapping[str, Any], at: str) -> Coroutine[Any, Any, TaskResult]:
+        """See ``Context.task``."""
+        what = f"ctx.task({name!r})"
+        options = check_options(what, options, TASK_OPTIONS)
+        prompt = options.pop("prompt", None) or options.pop("task", None)
+        options.pop("task", None)
+        if not isinstance(prompt, str) or not prompt.strip():
+            raise DefinitionError(f"{what}: prompt= is missing; it says what the model is to do")
+        previous = handoff.contexts(what, options.pop("previous", None))
+        return Stage(self, name, options, what, at).ask(handoff.compose(prompt, previous), at)
+
+    def stage(self, name: str, options: Mapping[str, Any], at: str) -> Stage:
+        """See ``Context.stage``."""
+        what = f"ctx.stage({name!r})"
+        return Stage(self, name, check_options(what, options, STAGE_OPTIONS), what, at)
+
+    def branches(self, items: Sequence[Any], shared: Mapping[str, Any], at: str) -> list[Any]:
+        """Model steps among the branches of ``ctx.parallel`` become calls; their keys are given in order."""
+        shared = check_options("ctx.parallel", shared, TASK_OPTIONS)
+        if shared.get("group") is True:
+            shared["group"] = self.port.fresh("group")
+        return [self.task(one.name, {**shared, **one.options}, at) if isinstance(one, Step) else one for one in items]
+
+    async def chain(
+        self,
+        steps: Sequence[Step],
+        task: str | None,
+        chain_dir: str | os.PathLike[str] | None,
+        shared: Mapping[str, Any],
+        at: str,
+    ) -> list[TaskResult]:
+        """See ``Context.chain``."""
+        shared = check_options("ctx.chain", shared, TASK_OPTIONS)
+        for n, step in enumerate(steps, start=1):
+            if not isinstance(step, Step):
+                raise DefinitionError(
+                    f"ctx.chain: item {n} is a {type(step).__name__}; give loom_kernel.Step(name, prompt)"
+                )
+        results: list[TaskResult] = []
+        for step in steps:
+            options = {**shared, **step.options}
+            prompt = options.pop("prompt", None) or options.pop("task", None)
+            if prompt is None:
+                prompt = "{previous}" if results else (task or "{task}")
+            if "{task}" in prompt:
+                if task is None:
+                    raise DefinitionError(f"ctx.chain: step {step.name!r} needs task=, or a prompt of its own")
+                prompt = prompt.replace("{task}", task)
+            if results and "previous" not in options:
+                if "{previous}" in prompt:
+                    prompt = prompt.replace("{previous}", results[-1].text)
+                elif not step.options.get("previous"):
+                    pass  # a step with a prompt of its own gets only what it asks for
+            if chain_dir is not None:
+                options = _based(options, Path(chain_dir))
+            results.append(await self.task(step.name, {**options, "prompt": prompt}, at))
+        return results
+
+
+def _based(options: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Relative reads and outputs of a chain, from its own folder."""
+    if options.get("reads"):
+        options["reads"] = [str(base / read) for read in options["reads"]]
+    if options.get("output"):
+        options["output"] = base / options["output"]
+    return options
+
+
+class Stage(StageHandle):
+    """One stage of a run and its session."""
+
+    def __init__(self, models: RunModels, name: str, options: Mapping[str, Any], what: str, at: str) -> None:
+        self._models, self._name, self._what, self._at = models, name, what, at
+        self._home, self._port = models.home, models.port
+        self._spec = spec_of(what, name, options)
+        self._ref: SessionRef = self._port.session(name)
+        self._chain: list[Candidate] | None = None  # what set_model and the like made of it
+        self._asker: Asker | None = None
+        self._queue = Queue()
+        self._listeners: list[Listener] = []
+        self._running = 0
+        self._node_id = ""
+        self._prompted = False
+        self._compacting: asyncio.Task[Any] | None = None
+        self._approved: set[str] = set()
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def session_id(self) -> str:
+        return str(self._ref)
+
+    @property
+    def session_file(self) -> str | None:
+        path = self._transcript(self._spec)
+        return str(path) if path is not None and path.exists() else None
+
+    @property
+    def model(self) -> str | None:
+        if self._asker is not None:
+            return self._asker.now.name
+        chain = self._chain or self._declared(self._spec)
+        return chain[0].name if chain else None
+
+    @property
+    def thinking_level(self) -> str | None:
+        if self._asker is not None:
+            return self._asker.now.level
+        chain = self._chain or self._declared(self._spec)
+        return chain[0].level if chain else None
+
+    @property
+    def messages(self) -> tuple[dict[str, Any], ...]:
+        return tuple(message.shown for message in self._session.path())
+
+    @property
+    def is_streaming(self) -> bool:
+        return self._running > 0
+
+    @property
+    def agent(self) -> Any:
+        return self._session
+
+    @property
+    def _session(self) -> Session:
+        return Session(self._ref.name, self._port.said(self._ref.name))
+
+    # ------------------------------------------------------------ prompts
+
+    def prompt(self, text: str, **options: Any) -> Coroutine[Any, Any, Any]:
+        if not isinstance(text, str) or not text.strip():
+            raise DefinitionError(f"{self._what}.prompt({text!r}): a text is needed")
+        if self._spec.wanted is not None and self._prompted:
+            raise DefinitionError(
+                f"{self._what}: a stage with a schema takes one prompt; make another stage for the next"
+            )
+        self._prompted = True
+        return self._prompted_value(self.ask(text, caller(), **options))
+
+    async def _prompted_value(self, asked: Coroutine[Any, Any, TaskResult]) -> Any:
+        result = await asked
+        return result.structured if self._spec.wanted is not None else result.text
+
+    def ask(self, text: str, at: str, **options: Any) -> Coroutine[Any, Any, TaskResult]:
+        """A prompt as a durable call, with all that is known of its answer."""
+        what = f"{self._what}.prompt" if options else self._what
+        options = check_options(what, options, _PROMPT_OPTIONS | _ABOUT_DELIVERY)
+        preflight = options.pop("preflight_result", None)
+        expand = options.pop("expand_prompt_templates", False)
+        for delivery in ("streaming_behavior", "source"):
+            options.pop(delivery, None)
+        spec = self._spec
+        if options:
+            asked = spec_of(what, self._name, options)
+            spec = dataclasses.replace(spec, **{_FIELD.get(o, o): getattr(asked, _FIELD.get(o, o)) for o in options})
+
+        async def work(turn: Turn) -> TaskResult:
+            self._running += 1
+            self._node_id = turn.node_id
+            try:
+                return await self._do(turn, spec, text, expand, preflight)
+            finally:
+                self._running -= 1
+
+        return self._port.turn(
+            self._name,
+            work,
+            at=at,
+            what=what,
+            preview=lambda: codec.preview({"prompt": text}),
+            at_once=self._home.at_once,
+            cwd=spec.cwd,
+        )
+
+    async def _do(
+        self, turn: Turn, spec: Spec, text: str, expand: bool, preflight: Callable[[bool], Any] | None
+    ) -> TaskResult:
+        session = Session(self._ref.name, turn.said(self._ref.name))
+        warnings: list[str] = []
+        if not turn.spoken:
+            if spec.fork_from is not None and session.last is None:
+                await self._fork(turn, session, spec.fork_from)
+            if expand:
+                text = self._home.expand(text, spec)
+            if len(text) > handoff.LARGE:
+                warnings.append(f"its prompt has {len(text):,} characters; hand large texts over as files, with reads=")
+            text = handoff.to_read(self._what, spec.reads, turn.cwd) + text
+        images = handoff.parts(spec.images)
+        asker = await self._candidates(turn, spec, session, text)
+        if preflight is not None:
+            preflight(True)
+        async with self._home.tools_of(spec, turn, self) as tools:
+            agent = Agent(
+                turn,
+                session,
+                spec,
+                asker,
+                tools=tools,
+                approve=self._approve(spec),
+                redact=self._home.redact,
+                queue=self._queue,
+                listeners=self._listeners,
+            )
+            answer = await agent.run(text, images)
+        return self._result(turn, spec, session, asker, answer, warnings)
+
+    async def _fork(self, turn: Turn, session: Session, source: str) -> None:
+        """Begin with what another session has said; its messages become copies of our own."""
+        said = await self._port.said_elsewhere(SessionRef.parse(source))
+        copies = []
+        for message in Session(source, said).path():
+            again = dataclasses.replace(message, id=len(session.by_id) + 1, parent=session.leaf, kind="copy")
+            copies.append(session.add(again).event(session.name))
+        await turn.record(*copies)
+
+    def _declared(self, spec: Spec) -> list[Candidate]:
+        if spec.declares_models:
+            names = [*([spec.model] if spec.model is not None else []), *spec.fallback_models]
+        else:
+            default = self._home.model()
+            names = [default, *self._home.fallback_models] if default is not None else []
+        found: list[Candidate] = []
+        for one in names:
+            made = candidate(self._home.roles.get(one, one))
+            if made not in found:
+                found.append(made)
+        return found
+
+    async def _candidates(self, turn: Turn, spec: Spec, session: Session, text: str) -> Asker:
+        """Who is asked, in order; in a session that goes on the one that answered last comes first."""
+        chain = self._chain or self._declared(spec)
+        if not chain:
+            raise StageFailed(self._name, "missing_api_key", NO_MODEL, "active_blocked")
+        if any(one.name == "auto" for one in chain) or spec.model_constraints:
+            chain = await self._home.route(turn, spec, chain, text)
+        asker = Asker(
+            self._name,
+            chain,
+            self._home.doors,
+            retry=self._home.retry,
+            timeout_s=spec.timeout_s,
+            temperature=spec.temperature,
+            limiter=self._home.limiter,
+            limit=spec.limit,
+            redact=self._home.redact,
+        )
+        answered = [call for call in turn.asked if call.ok]
+        last = answered[-1].model if answered else next((m.model for m in reversed(session.path()) if m.model), "")
+        for at, one in enumerate(chain):
+            if last and last in (one.name, one.name.partition("/")[2]):
+                asker.at = at
+                break
+        self._asker = asker
+        return asker
+
+    def _approve(self, spec: Spec) -> Callable[[Tool, dict[str, Any], Turn, str], Any]:
+        async def approve(tool: Tool, arguments: dict[str, Any], turn: Turn, call_id: str) -> bool | str:
+            return await self._home.approve(spec, tool, arguments, turn, call_id, self._approved)
+
+        return approve
+
+    def _result(
+        self, turn: Turn, spec: Spec, session: Session, asker: Asker, answer: Answer, warnings: list[str]
+    ) -> TaskResult:
+        text = output.supplemented(answer.answers) if spec.output is not None else answer.text
+        warnings += answer.warnings
+        written = transcript = None
+        if spec.output is not None:
+            written = turn.cwd / spec.output
+            output.write(written, text)
+            if not text.strip():
+                warnings.append(output.EMPTY)
+            transcript = self._transcript(spec)
+            if transcript is not None and not spec.no_store:
+                output.write(transcript, output.transcript(self._name, session.path()))
+            else:
+                transcript = None
+        elif spec.session_dir is not None and not spec.no_store:
+            transcript = self._transcript(spec)
+            assert transcript is not None
+            output.write(transcript, output.transcript(self._name, session.path()))
+        shown = output.receipt(written, transcript, text) if written is not None and spec.file_only else text
+        attempts = _attempts(turn.asked, asker) if spec.declares_models else ()
+        routed = turn.routed
+        return TaskResult(
+            name=self._name,
+            text="" if spec.no_store else output.cut(shown, spec.max_output),
+            stage_name=self._name,
+            structured=None if spec.no_store else answer.structured,
+            session_id=self.session_id,
+            session_file=str(transcript) if transcript is not None else None,
+            artifacts=output.collected(self._name, written, transcript, automatic=spec.artifacts),
+            model=answer.model or None,
+            thinking_level=answer.level,
+            router_selection=None if routed is None else self._home.selection(routed),
+            attempted_models=tuple(dict.fromkeys(a.model for a in attempts)),
+            model_attempts=attempts,
+            warnings=tuple(warnings),
+        )
+
+    def _transcript(self, spec: Spec) -> Path | None:
+        folder = spec.session_dir
+        if folder is None:
+            home = self._home.folder()
+            folder = home / self._ref.run_id / "transcripts" if home is not None else None
+        return output.transcript_path(folder, self._name, self._ref.name) if folder is not None else None
+
+    def complete(
+        self,
+        text: str,
+        *,
+        model: str | None = None,
+        fallback_models: Sequence[str] | None = None,
+        max_tokens: int | None = None,
+    ) -> Coroutine[Any, Any, str]:
+        chain = [candidate(one) for one in (model, *(fallback_models or ())) if one] or None
+
+        async def work(turn: Turn) -> str:
+            found = chain or self._chain or self._declared(self._spec)
+            if not found:
+                raise StageFailed(self._name, "missing_api_key", NO_MODEL, "active_blocked")
+            asker = Asker(
+                self._name,
+                found,
+                self._home.doors,
+                retry=self._home.retry,
+                timeout_s=self._spec.timeout_s,
+                max_tokens=max_tokens,
+                limiter=self._home.limiter,
+                limit=self._spec.limit,
+                redact=self._home.redact,
+            )
+            await turn.look()
+            messages = [{"role": "user", "content": text}]
+            asked = await asker.ask(turn, messages, tools=(), response_format=None, deadline_s=None, on_text=None)
+            await turn.record(asked.event)
+            return self._home.redact(asked.reply.text)
+
+        return self._port.turn(
+            self._name,
+            work,
+            at=caller(),
+            what=f"{self._what}.complete",
+            preview=lambda: codec.preview({"complete": text}),
+            at_once=self._home.at_once,
+        )
+
+    # ------------------------------------------------------------ further messages
+
+    def send(
+        self,
+        content: str | Sequence[Any],
+        *,
+        deliver_as: Literal["steer", "follow_up"] | None = None,
+        expand_prompt_templates: bool = False,
+    ) -> Coroutine[Any, Any, None]:
+        text, images = _content(self._what, content)
+        if deliver_as not in (None, "steer", "follow_up"):
+            raise DefinitionError(f'{self._what}.send: deliver_as={deliver_as!r}: it is "steer" or "follow_up"')
+        if expand_prompt_templates:
+            text = self._home.expand(text, self._spec)
+        if self._running:
+            queue = self._queue.steer if deliver_as == "steer" else self._queue.follow_up
+            queue.append(Queued(text, tuple(handoff.parts(images)), self._port.fresh(f"said {self._name}")))
+            return _done()
+        spec, self._spec = self._spec, dataclasses.replace(self._spec, wanted=None)
+        try:
+            asked = self.ask(text, caller(), **({"images": images} if images else {}))
+        finally:
+            self._spec = spec
+        return _nothing(asked)
+
+    async def steer(self, text: str) -> None:
+        self._queue.steer.append(Queued(text, (), self._port.fresh(f"said {self._name}")))
+
+    async def follow_up(self, text: str) -> None:
+        self._queue.follow_up.append(Queued(text, (), self._port.fresh(f"said {self._name}")))
+
+    def subscribe(self, listener: Callable[[dict[str, Any]], Any]) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def end() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return end
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        end = self.subscribe(queue.put_nowait)
+        try:
+            while True:
+                event = await queue.get()
+                yield event
+                if event["type"] == "agent_end":
+                    return
+        finally:
+            end()
+
+    # ------------------------------------------------------------ the model
+
+    async def set_model(self, model: str) -> None:
+        self._live("set_model")
+        if not isinstance(model, str) or not model.strip():
+            raise DefinitionError(f"{self._what}.set_model({model!r}): a model's name is needed")
+        self._use([candidate(model), *(self._chain or self._declared(self._spec))[1:]])
+
+    def set_thinking_level(self, level: ThinkingLevel) -> None:
+        self._live("set_thinking_level")
+        if level not in LEVELS:
+            raise DefinitionError(f"{self._what}.set_thinking_level({level!r}): it is one of {', '.join(LEVELS)}")
+        chain = list(self._chain or self._declared(self._spec))
+        if chain:
+            self._use([Candidate(chain[0].name, level), *chain[1:]])
+
+    async def cycle_model(self) -> str | None:
+        self._live("cycle_model")
+        models = [candidate(one) for one in self._spec.scoped_models]
+        now = self.model
+        if now == "auto":
+            raise LoomError(
+                f'{self._what}: with model="auto" there is no model before the first prompt; call prompt() first'
+            )
+        if len(models) < 2:
+            return None
+        names = [one.name for one in models]
+        following = models[(names.index(now) + 1) % len(models)] if now in names else models[0]
+        self._use([following, *(self._chain or self._declared(self._spec))[1:]])
+        return following.name
+
+    def cycle_thinking_level(self) -> str | None:
+        self._live("cycle_thinking_level")
+        now = self.thinking_level
+        level = LEVELS[(LEVELS.index(now) + 1) % len(LEVELS)] if now in LEVELS else LEVELS[0]
+        self.set_thinking_level(level)
+        return level
+
+    def _use(self, chain: list[Candidate]) -> None:
+        self._chain = chain
+        if self._asker is not None:
+            self._asker.candidates, self._asker.at = list(chain), 0
+
+    def _live(self, what: str) -> None:
+        self._port.gate()
+
+    # ------------------------------------------------------------ the session
+
+    async def navigate_tree(
+        self,
+        target_id: str,
+        *,
+        summarize: bool = False,
+        custom_instructions: str | None = None,
+        replace_instructions: bool = False,
+        label: str | None = None,
+    ) -> dict[str, Any]:
+        session = self._session
+        target = session.by_id.get(int(target_id)) if str(target_id).isdigit() else None
+        if target is None:
+            raise LoomError(f"{self._what}: there is no message {target_id!r} in its session")
+        if self._running:
+            return {"cancelled": True}
+        to = target.parent if target.role == "user" else target.id
+        moved = ev.SessionMoved(session=self._ref.name, to=to, label=label or "")
+        left = session.path()
+        if summarize:
+            instructions = custom_instructions or ""
+            if not replace_instructions:
+                instructions = (
+                    f"Summarise what was said and done here, for somebody who goes another way. {instructions}".strip()
+                )
+            await self._summarise(left, instructions, to)
+        else:
+            await self._port.note(f"move {self._name}", moved)
+        return {"cancelled": False, **({"editor_text": target.text} if target.role == "user" else {})}
+
+    async def compact(self) -> dict[str, Any]:
+        from loom_kernel.agents.compaction import INSTRUCTIONS
+
+        if self.model == "auto":
+            raise LoomError(
+                f'{self._what}: with model="auto" there is no model before the first prompt; call prompt() first'
+            )
+        before = self._session.path()
+        if not before:
+            raise LoomError(f"{self._what}: its session is empty; there is nothing to compact")
+        first = before[0].id if before[0].role == "system" else 0
+        self._compacting = asyncio.ensure_future(self._summarise(before, INSTRUCTIONS, first))
+        try:
+            return await self._compacting
+        finally:
+            self._compacting = None
+
+    def abort_compaction(self) -> None:
+        if self._compacting is not None:
+            self._compacting.cancel()
+
+    async def _summarise(self, messages: Sequence[Any], instructions: str, to: int) -> dict[str, Any]:
+        from loom_kernel.agents import compaction
+
+        async def work(turn: Turn) -> dict[str, Any]:
+            session = Session(self._ref.name, turn.said(self._ref.name))
+            asker = await self._candidates(turn, self._spec, session, "")
+            return await compaction.compact(turn, session, asker, messages, instructions, to, redact=self._home.redact)
+
+        return await self._port.turn(
+            self._name,
+            work,
+            at=caller(),
+            what=f"{self._what}.compact",
+            preview=lambda: codec.preview({"compact": True}),
+        )
+
+    async def abort(self) -> None:
+        if self._running:
+            await self._port.abort(self._node_id)
+
+
+_FIELD = {"output_mode": "file_only"}
+"""Options whose field in a spec has another name."""
+
+
+def _content(what: str, content: str | Sequence[Any]) -> tuple[str, list[Any]]:
+    """A user's message as text and pictures.
+
+    Raises:
+        DefinitionError: it is neither a text nor a list of parts.
+    """
+    if isinstance(content, str):
+        if not content.strip():
+            raise DefinitionError(f"{what}.send: the message is empty")
+        return content, []
+    texts, images = [], []
+    for part in content:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, Mapping) and part.get("type") == "text":
+            texts.append(str(part.get("text", "")))
+        else:
+            images.append(part)
+    return "\n".join(texts), images
+
+
+async def _nothing(asked: Coroutine[Any, Any, Any]) -> None:
+    await asked
+
+
+async def _done() -> None:
+    return None
+
+
+def _attempts(asked: Sequence[ev.ModelCalled], asker: Asker) -> tuple[ModelAttempt, ...]:
+    """What was tried, by candidate, in order; the billed failures of a candidate count in it."""
+    by: dict[tuple[str, str], list[ev.ModelCalled]] = {}
+    for call in asked:
+        by.setdefault((call.model, call.level), []).append(call)
+    given_up: dict[tuple[str, str], str] = {(one.name, one.level or ""): reason for one, _, reason in asker.failures}
+    found = []
+    for key, calls in by.items():
+        used = [c for c in calls if c.input_tokens or c.output_tokens or c.cost_usd]
+        usage = ModelUsage(
+            input=sum(c.input_tokens - c.cached_tokens for c in used),
+            output=sum(c.output_tokens for c in used),
+            cache_read=sum(c.cached_tokens for c in used),
+            cache_write=sum(c.cache_write_tokens for c in used),
+            cost=sum(c.cost_usd for c in used),
+            turns=len(used),
+        )
+        error = given_up.get(key)
+        found.append(
+            ModelAttempt(
+                model=key[0],
+                success=error is None and any(c.ok for c in calls),
+                reasoning_level=key[1] or None,
+                error=error,
+                usage=usage if used else None,
+            )
+        )
+    return tuple(found)

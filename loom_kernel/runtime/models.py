@@ -1,0 +1,64 @@
+"""Models and agents as this process has them: the room ``agents`` with its settings and what it needs from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from loom_kernel.agents.asking import RetrySettings
+from loom_kernel.agents.doors import Doors
+from loom_kernel.agents.home import Agents
+from loom_kernel.agents.routing import Routing
+from loom_kernel.errors import SettingsError
+
+if TYPE_CHECKING:
+    from loom_kernel.runtime.core import Runtime
+
+T = TypeVar("T")
+
+
+def agents(runtime: Runtime) -> Agents:
+    """What the model stages of a runtime share.
+
+    Raises:
+        SettingsError: a table of the settings has a field that does not exist.
+    """
+    settings = runtime.settings
+    accounts: Mapping[str, Any] = settings.get("accounts") or {}
+    at_once = settings.get("stages_at_once")
+
+    def folder() -> Path | None:
+        if settings.get("test") and settings.find("home").value is None:
+            return None  # a journal that is thrown away leaves nothing behind
+        return Path(settings.home().value) / "runs"
+
+    def agent_dir() -> Path:
+        found = settings.get("agent_dir")
+        return Path(found) if found is not None else Path(settings.home().value) / "agent"
+
+    script = settings.get("script")
+    return Agents(
+        doors=Doors(script=script, accounts=accounts, sleep=runtime.clock.sleep),
+        model=lambda: settings.get("model"),
+        fallback_models=tuple(settings.get("fallback_models") or ()),
+        roles=dict(settings.get("roles") or {}),
+        retry=_table(RetrySettings, "retry", settings.get("retry")),
+        routing=_table(Routing, "model_routing", settings.get("model_routing")),
+        at_once=int(at_once) if at_once is not None else None,
+        folder=folder,
+        agent_dir=agent_dir,
+        patterns=tuple(settings.get("redact") or ()),
+        script=script,
+        accounts=accounts,
+    )
+
+
+def _table(cls: type[T], name: str, values: Mapping[str, Any] | None) -> T:
+    try:
+        return cls(**(values or {}))
+    except TypeError:
+        known = ", ".join(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+        raise SettingsError(
+            f"[{name}] in loom.toml: one of {', '.join(values or ())} is not known; there are: {known}"
+        ) from None
