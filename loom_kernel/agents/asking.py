@@ -198,7 +198,7 @@ class Asker:
             one = self.now
             request = Request(
                 model=one.name,
-                messages=messages,
+                messages=tuple(messages),
                 tools=tools,
                 response_format=response_format,
                 level=one.level,

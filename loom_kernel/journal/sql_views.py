@@ -43,9 +43,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "uploads": ("upload_id", "name", "media_type", "size_bytes", "complete", "sha256", "created_at", "completed_at"),
     "model_calls": (
         "run_id", "node_id", "attempt", "model", "input_tokens", "output_tokens", "cached_tokens", "cost_usd", "started_at",
-        "duration_s", "ok", "error",
+        "duration_s", "ok", "error", "level", "cache_write_tokens",
     ),
-    "messages": ("run_id", "node_id", "session_id", "seq", "role", "text", "tool_calls", "created_at"),
+    "messages": (
+        "run_id", "node_id", "session_id", "seq", "role", "text", "tool_calls", "kind", "parent", "model", "created_at",
+    ),
     **sql_times.COLUMNS,
 }  # fmt: skip
 """The documented views and their columns."""
@@ -306,15 +308,18 @@ select run_id, node_id, coalesce((payload->>'attempt')::integer, 1) as attempt, 
     coalesce((payload->>'cost_usd')::double, 0.0) as cost_usd,
     coalesce(to_timestamp((payload->>'started_at')::double), make_timestamptz(created_at)) as started_at,
     coalesce((payload->>'duration_s')::double, 0.0) as duration_s, coalesce((payload->>'ok')::boolean, true) as ok,
-    nullif(payload->>'error', '') as error
+    nullif(payload->>'error', '') as error, coalesce(payload->>'level', '') as level,
+    coalesce((payload->>'cache_write_tokens')::bigint, 0) as cache_write_tokens
 from store.events where type = 'model.called'
 """
 
 _MESSAGES = """
 create or replace view messages as
-select null::varchar as run_id, null::varchar as node_id, null::varchar as session_id, null::integer as seq,
-    null::varchar as role, null::varchar as text, null::json as tool_calls, null::timestamptz as created_at
-where false
+select run_id, node_id, run_id || '/' || (payload->>'session') as session_id, (payload->>'id')::integer as seq,
+    payload->>'role' as role, coalesce(payload->>'text', '') as text, payload->'tool_calls' as tool_calls,
+    coalesce(payload->>'kind', '') as kind, coalesce((payload->>'parent')::integer, 0) as parent,
+    coalesce(payload->>'model', '') as model, make_timestamptz(created_at) as created_at
+from store.events where type = 'message.recorded'
 """
 
 _FINISHED = "('completed', 'skipped', 'cancelled', 'blocked', 'failed', 'killed')"

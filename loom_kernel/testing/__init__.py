@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from loom_kernel.agents.scripted import Script, script, set_script
     from loom_kernel.clock import VirtualClock
     from loom_kernel.human.script import Answers
     from loom_kernel.testing.journal_conformance import RunJournalConformance
@@ -21,12 +22,15 @@ __all__ = [
     "Replay",
     "ReplayDiverged",
     "RunJournalConformance",
+    "Script",
     "VirtualClock",
     "loom_replay",
     "nbval_sanitize",
     "replay",
     "run",
     "save_history",
+    "script",
+    "set_script",
 ]
 
 _HOMES = {
@@ -39,6 +43,9 @@ _HOMES = {
     "replay": "loom_kernel.testing.replays",
     "run": "loom_kernel.testing.run",
     "save_history": "loom_kernel.testing.replays",
+    "Script": "loom_kernel.agents.scripted",
+    "script": "loom_kernel.agents.scripted",
+    "set_script": "loom_kernel.agents.scripted",
 }
 
 
