@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,17 +63,25 @@ class Budget:
         max_tokens: input and output tokens together; what a provider had cached already does not count.
         max_duration_s: seconds of running; rests do not count.
         warn_at_percent: percentage of a limit at which the view warns once; 80 where nobody says, 0 never warns.
+        max_duration_ms: ``max_duration_s`` in milliseconds, as Atomic spells it; it is not kept.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of its range, or the duration is given twice.
     """
 
     max_cost: float | None = None
     max_tokens: int | None = None
     max_duration_s: float | None = None
     warn_at_percent: float | None = None
+    max_duration_ms: InitVar[float | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, max_duration_ms: float | None) -> None:
+        if max_duration_ms is not None:
+            if self.max_duration_s is not None:
+                raise ValueError("Budget: max_duration_s and max_duration_ms are the same; give one of them")
+            if isinstance(max_duration_ms, bool) or not isinstance(max_duration_ms, (int, float)):
+                raise ValueError(f"Budget(max_duration_ms={max_duration_ms!r}): a number of milliseconds is needed")
+            object.__setattr__(self, "max_duration_s", max_duration_ms / 1000)
         for name in ("max_cost", "max_tokens", "max_duration_s", "warn_at_percent"):
             value = getattr(self, name)
             if value is None:

@@ -123,8 +123,12 @@ class Context(ABC):
         interval_s: float = 1.0,
         backoff_rate: float = 2.0,
         timeout_s: float | None = None,
+        interval_ms: float | None = None,
+        timeout_ms: float | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """Run ``fn(args)`` once, durably, identified by name and arguments; result and arguments are JSON.
+
+        ``interval_ms`` and ``timeout_ms`` are the same in milliseconds, as Atomic spells them.
 
         With ``failure_mode="return"`` the outcome is ``{"ok": ..., "value" | "error": ..., "attempts": ..., "cached": ...}``.
         Follows Atomic's ``ctx.tool``.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -20,7 +21,10 @@ class RunResult(Generic[R]):
         exited: the body called ``ctx.exit``.
         exit_reason: the reason given there.
         reason: why a paused or blocked run rests (stopped, needs_decision, budget, provider), or who cancelled it.
-        stages: the run's nodes in the order they started: name, kind, status.
+        stages: the run's nodes in the order they started, after Atomic's stage snapshots: ``id, name, kind, status,
+            parent_ids, execution_order``, and of a run's own result ``started_at`` and ``ended_at`` (seconds since the
+            epoch, None until then), ``duration_s`` and ``error`` (its text, or None).
+        workflow: the workflow's name.
     """
 
     run_id: str
@@ -30,7 +34,13 @@ class RunResult(Generic[R]):
     exited: bool = False
     exit_reason: str | None = None
     reason: str | None = None
-    stages: tuple[dict[str, Any], ...] = field(default=(), compare=False)
+    stages: Sequence[dict[str, Any]] = field(default=(), compare=False)
+    workflow: str = field(default="", compare=False)
+
+    @property
+    def outputs(self) -> R | None:
+        """Another name of ``result``, which Atomic's results of child workflows have."""
+        return self.result
 
     @property
     def ok(self) -> bool:

@@ -185,6 +185,7 @@ async def _recorded(
         result=value,
         exited=kept["exited"],
         exit_reason=kept["exit_reason"],
+        workflow=definition.name,
     )
 
 

@@ -168,11 +168,19 @@ class RunContext(Context):
         interval_s: float = 1.0,
         backoff_rate: float = 2.0,
         timeout_s: float | None = None,
+        interval_ms: float | None = None,
+        timeout_ms: float | None = None,
     ) -> Coroutine[Any, Any, Any]:
         x = self._x
         x.gate()
         at = where(sys._getframe(1))
         _check_name("ctx.tool", name)
+        if interval_ms is not None:
+            interval_s = _seconds(name, "interval_ms", interval_ms)
+        if timeout_ms is not None:
+            if timeout_s is not None:
+                raise DefinitionError(f"ctx.tool({name!r}): timeout_s and timeout_ms are the same; give one of them")
+            timeout_s = _seconds(name, "timeout_ms", timeout_ms)
         if failure_mode not in ("throw", "return"):
             raise DefinitionError(f'ctx.tool({name!r}): failure_mode={failure_mode!r} is neither "throw" nor "return"')
         if not callable(fn):
@@ -489,6 +497,17 @@ def _preview(arguments: dict[str, Any]) -> bytes:
 def _check_name(what: str, name: Any) -> None:
     if not isinstance(name, str) or not name.strip() or "\n" in name or "#" in name:
         raise DefinitionError(f"{what}({name!r}): the name is a text of one line without #")
+
+
+def _seconds(tool: str, name: str, milliseconds: Any) -> float:
+    """Atomic's spelling of a wait.
+
+    Raises:
+        DefinitionError: it is no number.
+    """
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)):
+        raise DefinitionError(f"ctx.tool({tool!r}): {name}={milliseconds!r}: a number of milliseconds is needed")
+    return milliseconds / 1000
 
 
 def _check_timeout(what: str, timeout_s: Any) -> None:

@@ -395,6 +395,7 @@ class Engine:
             exited=ended.exited,
             exit_reason=ended.reason if ended.exited else None,
             reason=None if ended.exited else ended.reason,
+            workflow=definition.name,
         )
 
     def _begin(self, execution: Execution) -> Execution:

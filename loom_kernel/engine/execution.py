@@ -446,6 +446,7 @@ class Execution:
                 exit_reason=ending.reason if ending.kind == "exit" else None,
                 reason=None if ending.kind == "exit" else ending.reason,
                 stages=self._stages(),
+                workflow=self.definition.name,
             )
         )
 
@@ -477,7 +478,17 @@ class Execution:
             self.result.set_result(result)
 
     def _stages(self) -> tuple[dict[str, Any], ...]:
-        return tuple({"name": call.name, "kind": call.kind, "status": call.status} for call in self.calls)
+        return tuple(
+            {
+                "id": call.node_id,
+                "name": call.name,
+                "kind": call.kind,
+                "status": call.status,
+                "parent_ids": call.parents.nodes,
+                "execution_order": order,
+            }
+            for order, call in enumerate(self.calls, 1)
+        )
 
     def _fault(self, error: BaseException) -> None:
         """Writing failed: nothing that happens from here on could be kept, so nothing more is done."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from loom_kernel import codec
 from loom_kernel.authoring.result import RunResult
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
     from loom_kernel.runtime.core import Runtime
     from loom_kernel.runtime.run import Run
+
+
+R = TypeVar("R")
 
 
 def title(run: Run[Any]) -> str:
@@ -41,13 +46,59 @@ async def result_of(view: RunView, runtime: Runtime, definition: WorkflowDefinit
         exit_reason=view.reason if view.exited else None,
         reason=None if view.exited else view.reason,
         stages=stages(view),
+        workflow=view.workflow,
     )
+
+
+def with_stages(result: RunResult[R], run: Run[Any]) -> RunResult[R]:
+    """The result with what its nodes were, told once somebody looks: a run of thousands is folded for nobody else."""
+    return replace(result, stages=Stages(run))
+
+
+class Stages(Sequence[dict[str, Any]]):
+    """The nodes of a run at rest, as :func:`stages` lists them."""
+
+    def __init__(self, run: Run[Any]) -> None:
+        self._run = run
+        self._known: tuple[dict[str, Any], ...] | None = None
+
+    def _all(self) -> tuple[dict[str, Any], ...]:
+        if self._known is None:
+            self._known = stages(self._run.view)
+        return self._known
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[dict[str, Any], ...]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | tuple[dict[str, Any], ...]:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return repr(self._all())
 
 
 def stages(view: RunView) -> tuple[dict[str, Any], ...]:
     """The nodes as a result lists them."""
     nodes = [view.nodes[node_id] for node_id in list(view.order)]
-    return tuple({"name": n.name, "kind": n.kind, "status": n.status} for n in nodes)
+    return tuple(
+        {
+            "id": n.node_id,
+            "name": n.name,
+            "kind": n.kind,
+            "status": n.status,
+            "parent_ids": n.parents,
+            "execution_order": order,
+            "started_at": n.first_at,
+            "ended_at": n.ended_at,
+            "duration_s": n.duration_s,
+            "error": n.error.message if n.error is not None else None,
+        }
+        for order, n in enumerate(nodes, 1)
+    )
 
 
 def or_raise(run: Run[Any], result: RunResult[Any]) -> RunResult[Any]:

@@ -254,7 +254,7 @@ class Run(Generic[R]):
                 except StaleLeaseError:
                     self._detach(execution)  # another worker has it now; it is followed from here on
                     continue
-                return result
+                return outcome.with_stages(result, self)
             async with self._following():
                 changed = self._change()
                 try:
@@ -918,7 +918,7 @@ class Run(Generic[R]):
             # It goes on elsewhere, and whoever looks at it here sees where.
             asyncio.get_running_loop().create_task(self._went_away())
         elif not result.cancelled() and result.exception() is None:
-            self._last = result.result()
+            self._last = outcome.with_stages(result.result(), self)
         self._notify()
 
     async def _went_away(self) -> None:

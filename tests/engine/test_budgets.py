@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,15 @@ def test_each_field_is_resolved_by_itself() -> None:
     )
     assert found == Budget(max_cost=0, max_tokens=10, max_duration_s=60)
     assert judge(found, Spent(cost=1e9), set()).exhausted is None
+
+
+def test_a_duration_may_be_told_in_milliseconds() -> None:
+    """Atomic's spelling; it is the same field, so twice is refused, and copies keep it."""
+    budget = Budget(max_duration_ms=1_500, max_cost=1)
+    assert budget == Budget(max_duration_s=1.5, max_cost=1) and replace(budget, max_cost=1) == budget
+    for wrong in ({"max_duration_ms": 1, "max_duration_s": 1}, {"max_duration_ms": "1"}, {"max_duration_ms": -1}):
+        with pytest.raises(ValueError, match="max_duration"):
+            Budget(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_limit_is_reached_at_the_ceiling_and_warned_of_before() -> None:

@@ -97,6 +97,35 @@ def test_after_a_finished_parallel_the_next_call_comes_after_all_its_branches() 
     asyncio.run(main())
 
 
+def test_a_result_that_could_not_be_written_is_not_there_in_the_same_process_either() -> None:
+    """Spec 5.3: what the journal refused answers nobody: resumed by the same engine, the step runs again."""
+
+    async def main() -> None:
+        journal = DyingJournal()
+        world = World(journal=journal)
+
+        @step
+        async def work() -> int:
+            world.did("work")
+            journal.left = 0 if world.effects["work"] == 1 else None  # its start was written, its result is not
+            return world.effects["work"]
+
+        async def body(ctx: Context) -> int:
+            return await work()
+
+        definition = define(body)
+        execution = await world.start(definition)
+        with pytest.raises(StorageUnavailableError):
+            await rest(execution)
+        assert "node.completed" not in types_of(execution)
+        journal.revive()
+        again = await world.resume(execution.run_id, definition)
+        assert (await rest(again)).result == 2 and types_of(again).count("node.completed") == 1
+        await world.close()
+
+    asyncio.run(main())
+
+
 def test_every_primitive_of_a_body_replays() -> None:
     """Spec 5.4: steps, tools, inline steps, maps, parallels, children, questions, sleeps, kept and recorded values, output."""
 
@@ -490,6 +519,47 @@ def test_huge_and_hostile_values_leave_a_small_view_that_can_be_drawn() -> None:
 
 
 # ---------------------------------------------------------------- parallel, exit, starts, people
+
+
+def test_branches_that_begin_after_a_failed_sibling_have_the_same_parents() -> None:
+    """Spec 5.44: with fail_fast=False queued branches begin later and hang where all do; what follows hangs on all."""
+
+    async def main() -> None:
+        world = World()
+
+        def part(n: int) -> Any:
+            @step(name=f"part{n}")
+            async def one() -> int:
+                if n == 0:
+                    raise ValueError("no")
+                return n
+
+            return one()
+
+        @step
+        async def plain() -> None:
+            pass
+
+        async def line(n: int) -> int:
+            return int(await part(n))
+
+        async def body(ctx: Context) -> Any:
+            await plain()
+            try:
+                await ctx.parallel([line(n) for n in range(3)], concurrency=1, fail_fast=False)
+            except ParallelFailure as failure:
+                await plain()
+                return failure.partial_results
+            return None
+
+        execution = await world.start(body)
+        assert (await rest(execution)).result == [None, 1, 2]
+        [root, *branches, join] = parents(execution).items()
+        assert [above for _, above in branches] == [[root[0]]] * 3
+        assert sorted(join[1]) == sorted(node_id for node_id, _ in branches)
+        await world.close()
+
+    asyncio.run(main())
 
 
 def test_outputs_that_change_after_an_exit_do_not_change_its_result() -> None:

@@ -227,6 +227,39 @@ def test_a_tool_that_hangs_is_released_by_its_timeout() -> None:
     asyncio.run(main())
 
 
+def test_waits_and_deadlines_may_be_told_in_milliseconds() -> None:
+    """Atomic's spelling: timeout_ms and interval_ms; twice the same, or no number, is refused before the callback."""
+
+    async def main() -> None:
+        world = World()
+
+        async def hang(args: Any) -> None:
+            world.did("hang")
+            await asyncio.sleep(60)
+
+        async def body(ctx: Context) -> str:
+            for wrong in (
+                {"timeout_ms": 5, "timeout_s": 1},
+                {"timeout_ms": "5"},
+                {"timeout_ms": 0},
+                {"interval_ms": True},
+            ):
+                with pytest.raises(DefinitionError):
+                    ctx.tool("wrong", 1, hang, **wrong)  # type: ignore[arg-type]
+            try:
+                await ctx.tool("hang", 1, hang, timeout_ms=20, retries_allowed=True, max_attempts=2, interval_ms=1)
+            except StepTimeout as timeout:
+                return str(timeout)
+            return ""
+
+        execution = await world.start(body)
+        assert "0.02" in (await rest(execution)).result
+        assert [e.delay_s for e in events_of(execution, ev.NodeRetrying)] == [0.001] and world.effects == {"hang": 2}
+        await world.close()
+
+    asyncio.run(main())
+
+
 def test_a_cancelled_tool_is_not_data() -> None:
     """Cancelling the run while a return-mode tool works does not record a failure to be replayed."""
 

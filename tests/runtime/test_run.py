@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import sys
 import threading
@@ -84,6 +85,39 @@ def test_waiting_returns_the_result(total: WorkflowDefinition[Any, int]) -> None
     assert run.settle() == result
     assert (run.status, run.value, run.inputs, run.tags, run.workflow) == ("completed", 7, {"x": 4}, (), "total")
     assert [s["name"] for s in result.stages] == ["add", "add"]
+
+
+def test_a_result_says_what_its_nodes_were(runtime: Runtime) -> None:
+    """Atomic's stage snapshots: id, parents, order, times and the error of each; of a child its workflow and outputs."""
+
+    @step
+    async def fine() -> int:
+        return 1
+
+    @step
+    async def bad() -> int:
+        raise OSError("down")
+
+    @workflow
+    async def inner(ctx: Context) -> int:
+        return await fine()
+
+    @workflow
+    async def staged(ctx: Context) -> list[Any]:
+        child = await ctx.workflow(inner)
+        with contextlib.suppress(OSError):
+            await bad()
+        return [child.workflow, child.outputs, child.exited, len(child.stages)]
+
+    run = staged.start()
+    result = run.wait(timeout=10)
+    assert result.outputs == ["inner", 1, False, 1] and result.workflow == "staged"
+    first, second = result.stages
+    assert (first["id"], first["kind"], first["parent_ids"]) == (run["inner"].id, "workflow", ())
+    assert (second["id"], second["parent_ids"], second["error"]) == (run["bad"].id, (first["id"],), "down")
+    assert [s["execution_order"] for s in result.stages] == [1, 2]
+    assert [s["status"] for s in result.stages] == ["completed", "failed"] and first["error"] is None
+    assert all(s["started_at"] <= s["ended_at"] and s["duration_s"] >= 0 for s in result.stages)
 
 
 def test_awaiting_works_from_any_loop(total: WorkflowDefinition[Any, int]) -> None:
