@@ -47,7 +47,11 @@ def test_every_method_of_the_contracts_is_on_the_page(interface: type) -> None:
 
 def test_every_row_names_a_test() -> None:
     """No promise without one."""
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith(("| name", "| ---"))]
+    rows = [
+        line
+        for line in PAGE.splitlines()
+        if line.startswith("| ") and not line.startswith(("| name", "| item", "| ---"))
+    ]
     assert len(rows) > 50
     for row in rows:
         assert re.search(r"`[\w/]+\.py::\w+` \|$", row), row

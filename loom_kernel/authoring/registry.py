@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.errors import DefinitionError, UnknownWorkflowError
@@ -99,9 +99,16 @@ class Registry:
         return f"Registry({', '.join(self.names())})"
 
 
-def create_registry() -> Registry:
-    """A registry of its own, apart from the one that ``@workflow`` fills."""
-    return Registry()
+def create_registry(initial: Iterable[WorkflowDefinition[..., Any]] = ()) -> Registry:
+    """A registry of its own, apart from the one that ``@workflow`` fills.
+
+    Args:
+        initial: what is in it from the beginning; of equal names the last counts.
+    """
+    made = Registry()
+    for definition in initial:
+        made.register(definition)
+    return made
 
 
 registry = Registry()

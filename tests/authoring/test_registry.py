@@ -74,6 +74,13 @@ def test_merging_makes_a_new_one() -> None:
     assert one.get("clean_up") is first
 
 
+def test_a_registry_may_begin_with_definitions() -> None:
+    """``has`` and ``get`` take either spelling of a name."""
+    registry = create_registry([define(clean_up, name="Clean Up"), define(clean_up, name="other")])
+    assert registry.names() == ["Clean Up", "other"] and registry.has("clean_up") and not registry.has("clean")
+    assert registry.get("CLEAN-UP").name == "Clean Up"
+
+
 def test_only_definitions_are_registered() -> None:
     """A function without the decorator is not a workflow."""
     with pytest.raises(DefinitionError, match="write @workflow above an async function"):

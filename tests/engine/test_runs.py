@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import contextlib
 import random
 import time
@@ -30,6 +31,24 @@ from loom_kernel.events import RunCreated
 from tests.engine.harness import World, asked, engine_on, entries_of, events_of, nodes, rest, types_of, until
 
 pytestmark = pytest.mark.timeout(30)
+
+
+def test_a_body_knows_its_run() -> None:
+    """The run's id, its inputs, the folder it was started in, and whether somebody asked for its end."""
+
+    async def main() -> None:
+        world = World()
+
+        async def body(ctx: Context, n: int = 3) -> list[Any]:
+            assert ctx.signal is ctx.cancelled and not ctx.cancelled
+            return [ctx.run_id, ctx.inputs.n, str(ctx.cwd)]
+
+        execution = await world.start(body)
+        assert (await rest(execution)).result == [execution.run_id, 3, os.getcwd()]
+        assert execution.entries[0].event.cwd == os.getcwd()  # type: ignore[attr-defined]
+        await world.close()
+
+    asyncio.run(main())
 
 
 # ---------------------------------------------------------------- exits
