@@ -245,9 +245,9 @@ def test_a_handle_has_one_session_over_its_prompts_and_each_is_a_node() -> None:
             first = await stage.prompt("one")
             end()
             await stage.send("two")
+            value = ctx.stage("value", schema=City)
+            await value.prompt("x")
             with pytest.raises(DefinitionError, match="takes one prompt"):
-                value = ctx.stage("value", schema=City)
-                await value.prompt("x")
                 await value.prompt("y")
             return [first, [m["text"] for m in stage.messages], stage.model, stage.is_streaming, stage.name]
 
