@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from loom_kernel.agents.scripted import Script, script, set_script
     from loom_kernel.clock import VirtualClock
     from loom_kernel.human.script import Answers
+    from loom_kernel.testing.fake_openai import FakeOpenAI
     from loom_kernel.testing.journal_conformance import RunJournalConformance
     from loom_kernel.testing.plugin import loom_replay
     from loom_kernel.testing.replays import Replay, ReplayDiverged, replay, save_history
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answers",
+    "FakeOpenAI",
     "Replay",
     "ReplayDiverged",
     "RunJournalConformance",
@@ -35,6 +37,7 @@ __all__ = [
 
 _HOMES = {
     "Answers": "loom_kernel.human.script",
+    "FakeOpenAI": "loom_kernel.testing.fake_openai",
     "RunJournalConformance": "loom_kernel.testing.journal_conformance",
     "VirtualClock": "loom_kernel.clock",
     "Replay": "loom_kernel.testing.replays",
