@@ -44,7 +44,8 @@ def test_what_may_come_is_drawn_pale_below_what_it_comes_after(announced: tuple[
     assert (shot["counts"]["total"], shot["nodes"], list(view.nodes)) == (1, 1, view.order)
     assert plain(view).splitlines()[-1].endswith("review-*: may come")
     assert find(view, "review")["boxes"] == [] and to_networkx(view).number_of_nodes() == 1
-    assert detail(view, shot["graph"]["boxes"][1]["id"])["label"] == ""
+    opened = detail(view, shot["graph"]["boxes"][1]["id"])
+    assert (opened["label"], opened["facts"], opened["output"]) == ("draft", ["may come"], "")
 
 
 def test_a_node_of_the_name_takes_its_place(announced: tuple[History, str]) -> None:
