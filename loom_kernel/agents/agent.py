@@ -206,7 +206,7 @@ class Agent:
 
     def _unique(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """Calls whose ids nothing in the session has; some providers count from 0 in every answer."""
-        known = {m.tool_call_id for m in self._session.by_id.values() if m.role == "tool"}
+        known = set(self._session.answered) if calls else set()
         found = []
         for call in calls:
             id, n = call.id or f"call-{len(self._session.by_id)}", 2
@@ -362,13 +362,15 @@ class Agent:
     # ------------------------------------------------------------ the end
 
     def _prompt_id(self) -> int:
-        return next(m.id for m in reversed(self._session.path()) if m.kind == "prompt")
+        return next(m.id for m in reversed(self._session.path) if m.kind == "prompt")
 
     def _spoken(self) -> list[Message]:
         """What came after this turn's prompt."""
-        path = self._session.path()
-        at = max((i for i, m in enumerate(path) if m.kind == "prompt"), default=-1)
-        return path[at + 1 :]
+        path = self._session.path
+        at = len(path)
+        while at and path[at - 1].kind != "prompt":
+            at -= 1
+        return list(path[at:])
 
     def _answer(self) -> Answer:
         spoken = self._spoken()

@@ -76,8 +76,8 @@ async def compact(
     missing = [passage for passage in kept(messages) if passage not in text]
     if missing:
         text += "\n\n" + "\n\n".join(keep_context(passage) for passage in missing)
-    session.leaf = to
+    session.go(to)
     summary = session.next("user", f"Summary of what came before:\n\n{text}", kind="summary")
     session.add(summary)
     await turn.record(summary.event(session.name), asked.event)
-    return {"summary": text, "messages_before": len(messages), "messages_after": len(session.path())}
+    return {"summary": text, "messages_before": len(messages), "messages_after": len(session.path)}

@@ -161,7 +161,7 @@ class LiteLLMModel:
 def _import() -> Any:
     os.environ.setdefault("LITELLM_OFFLINE_MODE", "true")
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    litellm = importlib.import_module("litellm")
+    litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     litellm.drop_params = False
     return litellm
@@ -320,7 +320,7 @@ def _retry_after(error: BaseException) -> float | None:
     for holder in (error, getattr(error, "response", None)):
         headers = getattr(holder, "headers", None) or getattr(holder, "litellm_response_headers", None) or {}
         try:
-            return max(0.0, float(headers.get("retry-after")))
+            return max(0.0, float(str(headers.get("retry-after"))))
         except (TypeError, ValueError, AttributeError):
             continue
     return None

@@ -6,7 +6,7 @@ was closed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ import msgspec
 
 from loom_kernel import events as ev
 from loom_kernel.agents.model import ToolCall
+
+Said = ev.MessageRecorded | ev.SessionMoved
 
 WITHHELD = "[not kept]"
 """Stands for a text of which nothing was stored, when a session with ``no_store`` is reopened."""
@@ -101,67 +103,89 @@ class Message:
 class Session:
     """The tree, and where in it the next message goes.
 
+    What grows with each message grows by one: a session of hundreds costs a further one no more than a new one does.
+
     Args:
         name: within its run.
         said: events in order.
     """
 
-    def __init__(self, name: str, said: Iterable[ev.MessageRecorded | ev.SessionMoved] = ()) -> None:
+    def __init__(self, name: str, said: Sequence[Said] = ()) -> None:
         self.name = name
         self.by_id: dict[int, Message] = {}
-        self.leaf = 0
-        for event in said:
-            self.apply(event)
+        self.answered: set[str] = set()
+        """Ids of tool calls that have a result."""
+        self._path: list[Message] = []
+        self._chat: list[dict[str, Any]] = []
+        self._taken = 0
+        self.follow(said)
 
-    def apply(self, event: ev.MessageRecorded | ev.SessionMoved) -> None:
+    def follow(self, said: Sequence[Said]) -> Session:
+        """Take what was said since the last time; ``said`` only ever grows. What is known already changes nothing."""
+        for event in said[self._taken :]:
+            self.apply(event)
+        self._taken = len(said)
+        return self
+
+    def apply(self, event: Said) -> None:
         """Take an event."""
         if isinstance(event, ev.SessionMoved):
-            self.leaf = event.to
-        else:
+            self.go(event.to)
+        elif event.id not in self.by_id:
             self.add(Message.of(event))
 
     def add(self, message: Message) -> Message:
         """Take a message; the next one follows it."""
         self.by_id[message.id] = message
-        self.leaf = message.id
+        if message.parent != self.leaf:
+            self.go(message.parent)
+        self._path.append(message)
+        self._chat.append(message.chat)
+        if message.role == "tool":
+            self.answered.add(message.tool_call_id)
         return message
+
+    def go(self, to: int) -> None:
+        """Go on from that message; 0 is before the first."""
+        if to == self.leaf:
+            return
+        path: list[Message] = []
+        while to:
+            message = self.by_id[to]
+            path.append(message)
+            to = message.parent
+        self._path = path[::-1]
+        self._chat = [message.chat for message in self._path]
 
     def next(self, role: str, text: str = "", **more: Any) -> Message:
         """What would be said next; it is not added."""
         return Message(id=len(self.by_id) + 1, parent=self.leaf, role=role, text=text, **more)
 
-    def path(self, leaf: int | None = None) -> list[Message]:
-        """The messages on the way to where the session is, oldest first. A summary stands for what came before it."""
-        found: list[Message] = []
-        at = self.leaf if leaf is None else leaf
-        while at:
-            message = self.by_id[at]
-            found.append(message)
-            at = message.parent
-        found.reverse()
-        return found
+    @property
+    def leaf(self) -> int:
+        """The message that the next one follows; 0 for none."""
+        return self._path[-1].id if self._path else 0
 
     @property
-    def chat(self) -> list[dict[str, Any]]:
-        """What a model is told."""
-        return [message.chat for message in self.path()]
+    def path(self) -> Sequence[Message]:
+        """The messages on the way to where the session is, oldest first."""
+        return self._path
 
-    def unanswered(self) -> list[ToolCall]:
-        """Tool calls of the newest answer that have no result yet, in order."""
-        done: set[str] = set()
-        at = self.leaf
-        while at:
-            message = self.by_id[at]
-            if message.role == "tool":
-                done.add(message.tool_call_id)
-            elif message.role == "assistant":
-                return [call for call in message.tool_calls if call.id not in done]
-            else:
-                return []
-            at = message.parent
-        return []
+    @property
+    def chat(self) -> Sequence[dict[str, Any]]:
+        """What a model is told."""
+        return self._chat
 
     @property
     def last(self) -> Message | None:
         """The newest message on the way."""
-        return self.by_id.get(self.leaf)
+        return self._path[-1] if self._path else None
+
+    def unanswered(self) -> list[ToolCall]:
+        """Tool calls of the newest answer that have no result yet, in order."""
+        for message in reversed(self._path):
+            if message.role == "assistant":
+                return [call for call in message.tool_calls if call.id not in self.answered]
+            if message.role != "tool":
+                break
+        return []

@@ -138,6 +138,7 @@ class Stage(StageHandle):
         self._ref: SessionRef = self._port.session(name)
         self._chain: list[Candidate] | None = None  # what set_model and the like made of it
         self._asker: Asker | None = None
+        self._kept = Session(self._ref.name)
         self._queue = Queue()
         self._listeners: list[Listener] = []
         self._running = 0
@@ -177,7 +178,7 @@ class Stage(StageHandle):
 
     @property
     def messages(self) -> tuple[dict[str, Any], ...]:
-        return tuple(message.shown for message in self._session.path())
+        return tuple(message.shown for message in self._session.path)
 
     @property
     def is_streaming(self) -> bool:
@@ -189,7 +190,8 @@ class Stage(StageHandle):
 
     @property
     def _session(self) -> Session:
-        return Session(self._ref.name, self._port.said(self._ref.name))
+        """The session as the journal has it."""
+        return self._kept.follow(self._port.said(self._ref.name))
 
     # ------------------------------------------------------------ prompts
 
@@ -241,7 +243,7 @@ class Stage(StageHandle):
     async def _do(
         self, turn: Turn, spec: Spec, text: str, expand: bool, preflight: Callable[[bool], Any] | None
     ) -> TaskResult:
-        session = Session(self._ref.name, turn.said(self._ref.name))
+        session = self._session
         warnings: list[str] = []
         if not turn.spoken:
             if spec.fork_from is not None and session.last is None:
@@ -274,7 +276,7 @@ class Stage(StageHandle):
         """Begin with what another session has said; its messages become copies of our own."""
         said = await self._port.said_elsewhere(SessionRef.parse(source))
         copies = []
-        for message in Session(source, said).path():
+        for message in Session(source, said).path:
             again = dataclasses.replace(message, id=len(session.by_id) + 1, parent=session.leaf, kind="copy")
             copies.append(session.add(again).event(session.name))
         await turn.record(*copies)
@@ -311,7 +313,7 @@ class Stage(StageHandle):
             redact=self._home.redact,
         )
         answered = [call for call in turn.asked if call.ok]
-        last = answered[-1].model if answered else next((m.model for m in reversed(session.path()) if m.model), "")
+        last = answered[-1].model if answered else next((m.model for m in reversed(session.path) if m.model), "")
         for at, one in enumerate(chain):
             if last and last in (one.name, one.name.partition("/")[2]):
                 asker.at = at
@@ -338,13 +340,13 @@ class Stage(StageHandle):
                 warnings.append(output.EMPTY)
             transcript = self._transcript(spec)
             if transcript is not None and not spec.no_store:
-                output.write(transcript, output.transcript(self._name, session.path()))
+                output.write(transcript, output.transcript(self._name, session.path))
             else:
                 transcript = None
         elif spec.session_dir is not None and not spec.no_store:
             transcript = self._transcript(spec)
             assert transcript is not None
-            output.write(transcript, output.transcript(self._name, session.path()))
+            output.write(transcript, output.transcript(self._name, session.path))
         shown = output.receipt(written, transcript, text) if written is not None and spec.file_only else text
         attempts = _attempts(turn.asked, asker) if spec.declares_models else ()
         routed = turn.routed
@@ -528,7 +530,7 @@ class Stage(StageHandle):
             return {"cancelled": True}
         to = target.parent if target.role == "user" else target.id
         moved = ev.SessionMoved(session=self._ref.name, to=to, label=label or "")
-        left = session.path()
+        left = session.path
         if summarize:
             instructions = custom_instructions or ""
             if not replace_instructions:
@@ -547,7 +549,7 @@ class Stage(StageHandle):
             raise LoomError(
                 f'{self._what}: with model="auto" there is no model before the first prompt; call prompt() first'
             )
-        before = self._session.path()
+        before = self._session.path
         if not before:
             raise LoomError(f"{self._what}: its session is empty; there is nothing to compact")
         first = before[0].id if before[0].role == "system" else 0
@@ -565,7 +567,7 @@ class Stage(StageHandle):
         from loom_kernel.agents import compaction
 
         async def work(turn: Turn) -> dict[str, Any]:
-            session = Session(self._ref.name, turn.said(self._ref.name))
+            session = self._session
             asker = await self._candidates(turn, self._spec, session, "")
             return await compaction.compact(turn, session, asker, messages, instructions, to, redact=self._home.redact)
 
