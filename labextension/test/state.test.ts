@@ -41,6 +41,7 @@ describe('the reducer', () => {
 
   it('shows details of the opened node only', () => {
     const detail = { node: 'a', label: 'a', kind: 'step', status: 'completed', where: '', facts: [], inputs: '', output: '',
+      said: '',
       shown: [], failure: null, log: [], logLeftOut: 0, members: [], membersLeftOut: 0 }; // prettier-ignore
     let state = reduce(start(), { type: 'open', node: 'a' });
     expect(reduce(state, { type: 'detail', detail: { ...detail, node: 'b' } }).detail).toBeNull();

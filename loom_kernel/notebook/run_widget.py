@@ -49,6 +49,7 @@ class Watched(Protocol):
     @property
     def view(self) -> RunView: ...
     def listen(self, fn: Callable[[Any], None]) -> Callable[[], None]: ...
+    def listen_said(self, fn: Callable[[], None]) -> Callable[[], None]: ...
     async def answer_async(self, value: Any, *, prompt: str | None = None, by: str = "") -> None: ...
     async def stop_async(self) -> None: ...
     async def cancel_async(self) -> None: ...
@@ -125,6 +126,7 @@ class RunWidget(anywidget.AnyWidget):
         super().__init__(snapshot=self._shots.whole(clock()))
         self.on_msg(self._on_message)
         self._unlisten[id(run)] = run.listen(self._heard)
+        self._unlisten_said = run.listen_said(self._publisher.changed)
         loop.call_soon_threadsafe(self._begin)
 
     def __repr__(self) -> str:
@@ -154,6 +156,7 @@ class RunWidget(anywidget.AnyWidget):
 
     def _end(self) -> None:
         self._publisher.stop()
+        self._unlisten_said()
         for unlisten in self._unlisten.values():
             unlisten()
         self._unlisten.clear()

@@ -179,9 +179,16 @@ class Runtime:
             budget=self._project_budget(),
             max_depth=self._max_depth(),
         )
+        self._engine.session_listeners.append(self._said)
         self._journal = journal
         self._sessions = Sessions(holder.id)
         self.attendant.begin()
+
+    def _said(self, run_id: str, node_id: str, event: Mapping[str, Any]) -> None:
+        """A model stage says something: whoever shows the run hears it."""
+        run = self._runs.get(run_id)
+        if run is not None:
+            run._heard_said(node_id, event)
 
     async def _open_temporary(self) -> RunJournal:
         from loom_kernel.journal.duckdb_store import DuckDBRunJournal

@@ -69,6 +69,7 @@ class Run(Generic[R]):
         self._unlisten: Callable[[], None] | None = None
         self._follower: asyncio.Task[None] | None = None
         self._listeners: list[Listener] = []
+        self._said_listeners: list[Callable[[], None]] = []
         self._changed: list[asyncio.Event] = []
         self._last: RunResult[R] | None = None  # of the last execution here, until somebody executes it again
         self._resuming = 0  # resumes on their way: who waits from then on waits for what they come to
@@ -885,6 +886,21 @@ class Run(Generic[R]):
             self._runtime.loop.loop.call_soon_threadsafe(self._remove_listener, fn)
 
         return unlisten
+
+    def listen_said(self, fn: Callable[[], None]) -> Callable[[], None]:
+        """Call ``fn`` whenever ``view`` has heard another piece of what a model stage says. Returns what ends that."""
+        self._said_listeners.append(fn)
+
+        def unlisten() -> None:
+            if fn in self._said_listeners:
+                self._said_listeners.remove(fn)
+
+        return unlisten
+
+    def _heard_said(self, node_id: str, event: Mapping[str, Any]) -> None:
+        self.view.say(node_id, event)
+        for fn in list(self._said_listeners):
+            fn()
 
     def _add_listener(self, fn: Listener) -> None:
         self._listeners.append(fn)

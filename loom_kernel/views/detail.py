@@ -16,6 +16,8 @@ from loom_kernel.views.snapshot import FailureShot, Wire, failure_of
 
 LOG_LIMIT = 400
 MEMBER_LIMIT = 200
+SAID_LIMIT = 20_000
+"""Characters of a conversation; the newest count."""
 
 FIRST = ("failed", "waiting", "running", "retrying", "cancelled", "pending", "completed")
 """Statuses in the order in which members of a stack are listed."""
@@ -41,6 +43,7 @@ class DetailShot(Wire):
     facts: list[str] = []
     inputs: str = ""
     output: str = ""
+    said: str = ""
     shown: list[Shown] = []
     failure: FailureShot | None = None
     log: list[str] = []
@@ -78,11 +81,28 @@ def _detail(view: RunView, node_id: str) -> DetailShot:
         facts=_facts(node),
         inputs="" if bytes(node.args) == b"null" else readable(node.args),
         output="" if node.status != "completed" else readable(node.result),
+        said=_said(node),
         shown=list(node.shown),
         failure=failure_of(node.error) if node.error is not None else None,
         log=log[-LOG_LIMIT:],
         log_left_out=max(0, len(log) - LOG_LIMIT),
     )
+
+
+def _said(node: NodeView) -> str:
+    """A model stage's conversation as text, the newest last, with what its model is just saying."""
+    parts = []
+    for message in node.said:
+        who = message.kind if message.role == "tool" else message.role
+        calls = [
+            f"→ {call['name']} {call['arguments']}" for call in msgspec.json.decode(bytes(message.tool_calls)) or ()
+        ]
+        text = "(not kept)" if message.withheld else message.text
+        parts.append(f"{who}: " + "\n".join([*([text] if text else []), *calls]))
+    if node.saying:
+        parts.append(f"assistant: {node.saying}…")
+    said = "\n\n".join(parts)
+    return said if len(said) <= SAID_LIMIT else f"…{said[-SAID_LIMIT:]}"
 
 
 def _facts(node: NodeView) -> list[str]:

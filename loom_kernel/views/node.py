@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from loom_kernel.events import NULL, ErrorRecord, PromptOpened, Shown
+from loom_kernel.events import NULL, ErrorRecord, MessageRecorded, PromptOpened, Shown
 
 LOG_LINES = 2_000
 """Lines kept of one node's log; the oldest go first. The journal keeps all."""
+
+SAID = 200
+"""Messages kept of one turn of a model stage; the journal keeps all."""
 
 SHOWN = 6
 """Previews kept of one node."""
@@ -67,6 +70,8 @@ class NodeView:
         args, result: encoded values, as the journal keeps them.
         tokens, cost_usd: what models used in it, over all tries.
         shown: what a person sees of the tables and figures that it made, the newest last.
+        said: of a model stage what was said in this turn, oldest first.
+        saying: what its model is just saying; nothing is kept of it.
     """
 
     node_id: str
@@ -93,6 +98,8 @@ class NodeView:
     args: Raw = field(default_factory=lambda: NULL)
     result: Raw = field(default_factory=lambda: NULL)
     shown: deque[Shown] = field(default_factory=lambda: deque(maxlen=SHOWN))
+    said: deque[MessageRecorded] = field(default_factory=lambda: deque(maxlen=SAID))
+    saying: str = ""
     answered_by: str = ""
     cached_from: str = ""
     cached_at: float = 0.0

@@ -6,7 +6,7 @@ everywhere: under a cell, in a saved picture, in the command line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -94,6 +94,7 @@ class RunView:
         self.budget_warnings: list[ev.BudgetWarned] = []
         self.nodes: dict[str, NodeView] = {}
         self.order: list[str] = []
+        self.said = 0  # messages and pieces of them, so that who shows one knows when to look again
         self.asked = ""
         self.interrupted = False
         self.held_by = ""
@@ -428,6 +429,27 @@ class RunView:
             node.tokens += tokens
             node.cost_usd += e.cost_usd
 
+    def _message_recorded(self, e: ev.MessageRecorded, node_id: str, at: float) -> None:
+        node = self.nodes.get(node_id)
+        if node is not None:
+            node.said.append(e)
+            node.saying = ""
+            self.said += 1
+
+    def say(self, node_id: str, event: Mapping[str, Any]) -> None:
+        """Something that happens in a model stage and is not in the journal: a piece of its answer, a new attempt."""
+        node = self.nodes.get(node_id)
+        if node is None:
+            return
+        match event["type"]:
+            case "message_update":
+                node.saying += event["delta"]
+            case "message_start" | "retry" | "fallback" | "agent_end":
+                node.saying = ""
+            case _:
+                return
+        self.said += 1
+
     def _budget_warned(self, e: ev.BudgetWarned, _: str, at: float) -> None:
         self.budget_warnings.append(e)
 
@@ -505,6 +527,7 @@ _HANDLERS: dict[str, Callable[[RunView, Any, str, float], None]] = {
     ev.NodeLogged.type: RunView._node_logged,
     ev.NodeProgressed.type: RunView._node_progressed,
     ev.ModelCalled.type: RunView._model_called,
+    ev.MessageRecorded.type: RunView._message_recorded,
     ev.BudgetWarned.type: RunView._budget_warned,
     ev.BranchesAnnounced.type: RunView._branches_announced,
     ev.BranchesSettled.type: RunView._branches_settled,

@@ -192,7 +192,7 @@ def shoot(
         notice=notice(view),
         report=_report(view),
         result=_result(view),
-        log_lines=sum(len(n.log) for n in list(view.nodes.values())) + len(view.reports),
+        log_lines=sum(len(n.log) for n in list(view.nodes.values())) + len(view.reports) + view.said,
         buttons=_buttons(view),
         serial=serial,
     )

@@ -29,6 +29,9 @@ class FakeRun:
         self.listeners: list[Callable[[Any], None]] = []
         self.happens(events.RunCreated(workflow="digest"), events.RunStarted(worker="w"))
 
+    def listen_said(self, fn: Any) -> Any:
+        return lambda: None
+
     def listen(self, fn: Callable[[Any], None]) -> Callable[[], None]:
         self.listeners.append(fn)
         return lambda: self.listeners.remove(fn)

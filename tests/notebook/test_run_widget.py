@@ -59,6 +59,9 @@ class FakeRun:
         else:
             take()
 
+    def listen_said(self, fn: Any) -> Any:
+        return lambda: None
+
     def listen(self, fn: Callable[[Any], None]) -> Callable[[], None]:
         self.listeners.append(fn)
         return lambda: self.listeners.remove(fn)

@@ -55,6 +55,7 @@ export interface DetailShot {
   facts: string[];
   inputs: string;
   output: string;
+  said: string;
   shown: Shown[];
   failure: FailureShot | null;
   log: string[];

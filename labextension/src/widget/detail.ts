@@ -47,7 +47,7 @@ export class DetailView {
         h('button.link', { 'aria-label': 'close', title: 'close', click: () => this.open(null) }, '✕')
       ),
       detail.failure && state.snap.failure?.node !== detail.node ? failureElement(detail.failure) : '', // else it stands below
-      h('div.parts', part('Inputs', detail.inputs), part('Output', detail.output)),
+      h('div.parts', part('Inputs', detail.inputs), part('Output', detail.output), part('Said', detail.said, 'wf-log wf-said')),
       detail.shown.length ? h('div.made', ...detail.shown.map(shownElement)) : '',
       part('Log', [...(detail.logLeftOut ? [`… ${detail.logLeftOut} lines before`] : []), ...detail.log].join('\n'), 'wf-log') ?? '',
       detail.members.length ? members(detail.members, detail.membersLeftOut, this.open) : ''
