@@ -7,6 +7,7 @@ was whole is not asked for again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ from loom_kernel.agents.model import ToolCall
 from loom_kernel.agents.session import Message, Session
 from loom_kernel.agents.spec import Spec
 from loom_kernel.agents.structured import Invalid
-from loom_kernel.agents.tools import Tool, as_text
+from loom_kernel.agents.tools import Tool, as_data
 from loom_kernel.engine.stages import Turn
 from loom_kernel.errors import StageFailed
 
@@ -63,6 +64,34 @@ class Answer:
     warnings: tuple[str, ...] = ()
 
 
+class _Stream:
+    """An answer on its way to those who watch, two words behind, so that a secret in pieces is seen as one and left out."""
+
+    _HELD_WORDS = 2
+
+    def __init__(self, redact: Callable[[str], str], tell: Callable[[str], None]) -> None:
+        self._redact, self._tell, self._held = redact, tell, ""
+
+    def take(self, piece: str) -> None:
+        """The next piece."""
+        self._held += piece
+        at = len(self._held)
+        for _ in range(self._HELD_WORDS + 1):
+            at = max(self._held.rfind(" ", 0, at), self._held.rfind("\n", 0, at))
+            if at <= 0:
+                return
+        self._say(at)
+
+    def end(self) -> None:
+        """There is no more."""
+        self._say(len(self._held))
+
+    def _say(self, at: int) -> None:
+        said, self._held = self._held[:at], self._held[at:]
+        if said:
+            self._tell(self._redact(said))
+
+
 Approve = Callable[[Tool, dict[str, Any], Turn, str], Any]
 """Whether a call may be made: True, or the sentence that the model is told. Awaitable."""
 
@@ -80,6 +109,7 @@ class Agent:
         redact: takes secrets out of a text.
         queue: what else the stage is to hear.
         listeners: told of the session's events.
+        opened: the prompt was said already, before a crash.
     """
 
     def __init__(
@@ -94,10 +124,11 @@ class Agent:
         redact: Callable[[str], str],
         queue: Queue,
         listeners: Sequence[Listener] = (),
+        opened: bool = False,
     ) -> None:
         self._turn, self._session, self._spec, self._asker = turn, session, spec, asker
         self._tools, self._approve, self._redact = dict(tools), approve, redact
-        self._queue, self._listeners = queue, listeners
+        self._queue, self._listeners, self._opened = queue, listeners, opened
         self._wanted = spec.wanted
         self._by_tool = self._wanted is not None and bool(self._tools)
         self._corrections = 0
@@ -117,7 +148,7 @@ class Agent:
         self._tell("agent_start")
         try:
             with self._turn.wrapping_up(self._wrap_up):
-                if not self._turn.spoken:
+                if not self._opened:
                     await self._open(prompt, images)
                 return await self._go_on()
         finally:
@@ -183,14 +214,16 @@ class Agent:
         await self._turn.look()
         self._tell("message_start")
         wanted = self._wanted if self._wanted is not None and not self._by_tool else None
+        stream = _Stream(self._redact, lambda said: self._tell("message_update", delta=said))
         asked = await self._asker.ask(
             self._turn,
             self._session.chat,
             tools=[tool.spec for tool in self._tools.values()] + ([self._value_tool] if self._by_tool else []),
             response_format=wanted.response_format if wanted is not None else None,
             deadline_s=self._left(),
-            on_text=lambda piece: self._tell("message_update", delta=piece),
+            on_text=stream.take,
         )
+        stream.end()
         reply = asked.reply
         message = self._session.next(
             "assistant",
@@ -251,9 +284,10 @@ class Agent:
         if not tool.repeatable:
             await self._turn.record(ev.ToolCalled(session=self._session.name, call_id=call.id, name=call.name))
         try:
-            with self._turn.busy():
+            self._turn.call_id = call.id
+            with contextlib.nullcontext() if tool.waits else self._turn.busy():
                 found = await tool.run(arguments, self._turn)
-            return as_text(found)
+            return as_data(tool.name, found)
         except Exception as error:  # the model's to deal with
             self._turn.say(f"{tool.name}: {type(error).__name__}: {error}")
             return f"error: {type(error).__name__}: {error}"

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel import events as ev
+from loom_kernel.agents.approval import allowed
 from loom_kernel.agents.asking import Limiter, RetrySettings
+from loom_kernel.agents.builtin.python import ScratchKernel
 from loom_kernel.agents.doors import Candidate, Doors
 from loom_kernel.agents.routing import Routing, route
 from loom_kernel.agents.spec import Spec
-from loom_kernel.agents.tools import Tool, as_tool
+from loom_kernel.agents.toolbox import builtin, resolve
+from loom_kernel.agents.tools import Tool
 from loom_kernel.authoring.agents import RouterSelection
 from loom_kernel.engine.redact import BLOT, redact_shapes
 from loom_kernel.errors import SettingsError
@@ -84,13 +87,16 @@ class Agents:
     @contextlib.asynccontextmanager
     async def tools_of(self, spec: Spec, turn: Turn, stage: Stage) -> AsyncIterator[dict[str, Tool]]:
         """The stage's tools by name, while it is at work."""
-        yield {tool.name: tool for tool in map(as_tool, spec.custom_tools)}
+        async with ScratchKernel() as kernel:
+            plugs = {**self.plugs, "delegate": stage.delegate}
+            known = builtin(plugs, kernel)
+            yield resolve(stage.what, spec, known, interactive=self.interactive())
 
     async def approve(
         self, spec: Spec, tool: Tool, arguments: dict[str, Any], turn: Turn, call_id: str, approved: set[str]
     ) -> bool | str:
         """Whether the call may be made: True, or the sentence that the model is told."""
-        return True
+        return await allowed(spec, tool, arguments, turn, call_id, approved)
 
     async def route(self, turn: Turn, spec: Spec, chain: list[Candidate], text: str) -> list[Candidate]:
         """The chain with ``auto`` chosen, and without what the constraints exclude."""

@@ -17,9 +17,9 @@ from loom_kernel.agents.asking import Asker
 from loom_kernel.agents.catalogue import Catalogue
 from loom_kernel.agents.doors import Candidate, candidate
 from loom_kernel.agents.model import LEVELS, ThinkingLevel
-from loom_kernel.agents.session import Session
+from loom_kernel.agents.session import WITHHELD, Session
 from loom_kernel.agents.spec import Spec, spec_of
-from loom_kernel.agents.tools import Tool
+from loom_kernel.agents.tools import Tool, ToolTurn
 from loom_kernel.authoring.agents import (
     STAGE_OPTIONS,
     TASK_OPTIONS,
@@ -132,7 +132,7 @@ class Stage(StageHandle):
     """One stage of a run and its session."""
 
     def __init__(self, models: RunModels, name: str, options: Mapping[str, Any], what: str, at: str) -> None:
-        self._models, self._name, self._what, self._at = models, name, what, at
+        self._models, self._name, self.what, self._at = models, name, what, at
         self._home, self._port = models.home, models.port
         self._spec = spec_of(what, name, options)
         self._ref: SessionRef = self._port.session(name)
@@ -146,6 +146,7 @@ class Stage(StageHandle):
         self._prompted = False
         self._compacting: asyncio.Task[Any] | None = None
         self._approved: set[str] = set()
+        self._tools: dict[str, Tool] = {}
 
     # ------------------------------------------------------------ what it is
 
@@ -197,10 +198,10 @@ class Stage(StageHandle):
 
     def prompt(self, text: str, **options: Any) -> Coroutine[Any, Any, Any]:
         if not isinstance(text, str) or not text.strip():
-            raise DefinitionError(f"{self._what}.prompt({text!r}): a text is needed")
+            raise DefinitionError(f"{self.what}.prompt({text!r}): a text is needed")
         if self._spec.wanted is not None and self._prompted:
             raise DefinitionError(
-                f"{self._what}: a stage with a schema takes one prompt; make another stage for the next"
+                f"{self.what}: a stage with a schema takes one prompt; make another stage for the next"
             )
         self._prompted = True
         return self._prompted_value(self.ask(text, caller(), **options))
@@ -211,7 +212,7 @@ class Stage(StageHandle):
 
     def ask(self, text: str, at: str, **options: Any) -> Coroutine[Any, Any, TaskResult]:
         """A prompt as a durable call, with all that is known of its answer."""
-        what = f"{self._what}.prompt" if options else self._what
+        what = f"{self.what}.prompt" if options else self.what
         options = check_options(what, options, _PROMPT_OPTIONS | _ABOUT_DELIVERY)
         preflight = options.pop("preflight_result", None)
         expand = options.pop("expand_prompt_templates", False)
@@ -235,7 +236,7 @@ class Stage(StageHandle):
             work,
             at=at,
             what=what,
-            preview=lambda: codec.preview({"prompt": text}),
+            preview=lambda: codec.preview({"prompt": WITHHELD if spec.no_store else self._home.redact(text)}),
             at_once=self._home.at_once,
             cwd=spec.cwd,
         )
@@ -252,9 +253,9 @@ class Stage(StageHandle):
                 text = self._home.expand(text, spec)
             if len(text) > handoff.LARGE:
                 warnings.append(f"its prompt has {len(text):,} characters; hand large texts over as files, with reads=")
-            text = handoff.to_read(self._what, spec.reads, turn.cwd) + text
+            text = handoff.to_read(self.what, spec.reads, turn.cwd) + text
         images = handoff.parts(spec.images)
-        asker = await self._candidates(turn, spec, session, text)
+        asker = self._asker = await self._candidates(turn, spec, session, text)
         if preflight is not None:
             preflight(True)
         async with self._home.tools_of(spec, turn, self) as tools:
@@ -268,9 +269,36 @@ class Stage(StageHandle):
                 redact=self._home.redact,
                 queue=self._queue,
                 listeners=self._listeners,
+                opened=turn.spoken,
             )
+            self._tools = tools
             answer = await agent.run(text, images)
         return self._result(turn, spec, session, asker, answer, warnings)
+
+    async def delegate(self, prompt: str, arguments: Mapping[str, Any], turn: ToolTurn) -> str:
+        """A task for an agent of the stage's own, in a session of its own, with no more tools than the stage has.
+
+        It stays with the call that asked for it, so that one that a crash cut off goes on where it was.
+        """
+        assert isinstance(turn, Turn)
+        name = f"{self._ref.name}/{turn.call_id}"
+        session = Session(name, turn.said(name))
+        asked = arguments.get("tools")
+        tools = {n: t for n, t in self._tools.items() if n != "subagent" and (asked is None or n in asked)}
+        spec = dataclasses.replace(self._spec, wanted=None, output=None, file_only=False)
+        agent = Agent(
+            turn,
+            session,
+            spec,
+            await self._candidates(turn, spec, session, prompt),
+            tools=tools,
+            approve=self._approve(spec),
+            redact=self._home.redact,
+            queue=Queue(),
+            listeners=self._listeners,
+            opened=session.last is not None,
+        )
+        return (await agent.run(prompt)).text
 
     async def _fork(self, turn: Turn, session: Session, source: str) -> None:
         """Begin with what another session has said; its messages become copies of our own."""
@@ -318,7 +346,6 @@ class Stage(StageHandle):
             if last and last in (one.name, one.name.partition("/")[2]):
                 asker.at = at
                 break
-        self._asker = asker
         return asker
 
     def _approve(self, spec: Spec) -> Callable[[Tool, dict[str, Any], Turn, str], Any]:
@@ -408,8 +435,8 @@ class Stage(StageHandle):
             self._name,
             work,
             at=caller(),
-            what=f"{self._what}.complete",
-            preview=lambda: codec.preview({"complete": text}),
+            what=f"{self.what}.complete",
+            preview=lambda: codec.preview({"complete": self._home.redact(text)}),
             at_once=self._home.at_once,
         )
 
@@ -422,9 +449,9 @@ class Stage(StageHandle):
         deliver_as: Literal["steer", "follow_up"] | None = None,
         expand_prompt_templates: bool = False,
     ) -> Coroutine[Any, Any, None]:
-        text, images = _content(self._what, content)
+        text, images = _content(self.what, content)
         if deliver_as not in (None, "steer", "follow_up"):
-            raise DefinitionError(f'{self._what}.send: deliver_as={deliver_as!r}: it is "steer" or "follow_up"')
+            raise DefinitionError(f'{self.what}.send: deliver_as={deliver_as!r}: it is "steer" or "follow_up"')
         if expand_prompt_templates:
             text = self._home.expand(text, self._spec)
         if self._running:
@@ -470,13 +497,13 @@ class Stage(StageHandle):
     async def set_model(self, model: str) -> None:
         self._live("set_model")
         if not isinstance(model, str) or not model.strip():
-            raise DefinitionError(f"{self._what}.set_model({model!r}): a model's name is needed")
+            raise DefinitionError(f"{self.what}.set_model({model!r}): a model's name is needed")
         self._use([candidate(model), *(self._chain or self._declared(self._spec))[1:]])
 
     def set_thinking_level(self, level: ThinkingLevel) -> None:
         self._live("set_thinking_level")
         if level not in LEVELS:
-            raise DefinitionError(f"{self._what}.set_thinking_level({level!r}): it is one of {', '.join(LEVELS)}")
+            raise DefinitionError(f"{self.what}.set_thinking_level({level!r}): it is one of {', '.join(LEVELS)}")
         chain = list(self._chain or self._declared(self._spec))
         if chain:
             self._use([Candidate(chain[0].name, level), *chain[1:]])
@@ -487,7 +514,7 @@ class Stage(StageHandle):
         now = self.model
         if now == "auto":
             raise LoomError(
-                f'{self._what}: with model="auto" there is no model before the first prompt; call prompt() first'
+                f'{self.what}: with model="auto" there is no model before the first prompt; call prompt() first'
             )
         if len(models) < 2:
             return None
@@ -525,7 +552,7 @@ class Stage(StageHandle):
         session = self._session
         target = session.by_id.get(int(target_id)) if str(target_id).isdigit() else None
         if target is None:
-            raise LoomError(f"{self._what}: there is no message {target_id!r} in its session")
+            raise LoomError(f"{self.what}: there is no message {target_id!r} in its session")
         if self._running:
             return {"cancelled": True}
         to = target.parent if target.role == "user" else target.id
@@ -547,11 +574,11 @@ class Stage(StageHandle):
 
         if self.model == "auto":
             raise LoomError(
-                f'{self._what}: with model="auto" there is no model before the first prompt; call prompt() first'
+                f'{self.what}: with model="auto" there is no model before the first prompt; call prompt() first'
             )
         before = self._session.path
         if not before:
-            raise LoomError(f"{self._what}: its session is empty; there is nothing to compact")
+            raise LoomError(f"{self.what}: its session is empty; there is nothing to compact")
         first = before[0].id if before[0].role == "system" else 0
         self._compacting = asyncio.ensure_future(self._summarise(before, INSTRUCTIONS, first))
         try:
@@ -575,7 +602,7 @@ class Stage(StageHandle):
             self._name,
             work,
             at=caller(),
-            what=f"{self._what}.compact",
+            what=f"{self.what}.compact",
             preview=lambda: codec.preview({"compact": True}),
         )
 

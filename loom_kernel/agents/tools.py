@@ -41,6 +41,11 @@ class ToolTurn(Protocol):
         ...
 
     @property
+    def call_id(self) -> str:
+        """This call's own name in the session."""
+        ...
+
+    @property
     def cancelled(self) -> Any:
         """The run's CancelToken."""
         ...
@@ -70,6 +75,7 @@ class Tool:
         run: does it.
         repeatable: running it twice does no harm, so a call that a crash interrupted is simply made again. Of one that
             is not, the model is told that nobody knows whether it took effect.
+        waits: it waits for somebody, so that a test's clock goes on.
         approval: when a person must allow it; the stage's own policy wins.
         source: builtin, custom, mcp or stage; ``no_tools="builtin"`` takes away the first.
         show: what the person sees who must allow a call, from its arguments: text, markdown, a table, ...
@@ -80,6 +86,7 @@ class Tool:
     parameters: Mapping[str, Any]
     run: Run
     repeatable: bool = False
+    waits: bool = False
     approval: Approval = "never"
     source: Literal["builtin", "custom", "mcp", "stage"] = "custom"
     show: Callable[[dict[str, Any]], Any] | None = field(default=None, repr=False)
@@ -175,6 +182,19 @@ def _arguments(
         return {field: getattr(checked, field) for field in fields}
 
     return validate, schema, takes_turn
+
+
+DATA_LIMIT = 100_000
+"""Characters of a tool's result that a model is told."""
+
+
+def as_data(tool: str, result: Any) -> str:
+    """A tool's result as a model is told it: marked as data, which no text inside can end, and cut to size."""
+    text = as_text(result)
+    if len(text) > DATA_LIMIT:
+        text = f"{text[:DATA_LIMIT]}\n[cut: {len(text) - DATA_LIMIT} more characters]"
+    text = text.replace("</tool_result", "<\\/tool_result")
+    return f'<tool_result tool="{tool}">\n{text}\n</tool_result>'
 
 
 def as_text(result: Any) -> str:

@@ -51,6 +51,8 @@ class Turn:
     def __init__(self, x: Execution, call: Call, cwd: Path) -> None:
         self._x, self._call, self._handle = x, call, in_step.get()
         self.cwd = cwd
+        self.call_id = ""
+        """Of the tool's call that is at work."""
 
     @property
     def run_id(self) -> str:
@@ -159,11 +161,14 @@ class Turn:
     def wrapping_up(self, wrap_up: budgets.WrapUp) -> Iterator[None]:
         """While this holds, a spent budget asks the stage for its last words with ``wrap_up``."""
         wrap_ups = self._x.wrap_ups
+        outer = wrap_ups.get(self.node_id)
         wrap_ups[self.node_id] = wrap_up
         try:
             yield
         finally:
             wrap_ups.pop(self.node_id, None)
+            if outer is not None:
+                wrap_ups[self.node_id] = outer
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """Around real work, during which a test's clock stands still."""

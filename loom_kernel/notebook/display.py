@@ -182,6 +182,12 @@ class KernelHost:
 
         return picture(run.view, times=not (self.headless or self.static))
 
+    async def run_cell(self, code: str) -> str:
+        """Run code in the person's namespace for a tool; see :mod:`~loom_kernel.notebook.cell_runner`."""
+        from loom_kernel.notebook.cell_runner import run_cell
+
+        return await run_cell(self._shell, code)
+
     def publish(self, data: dict[str, Any]) -> None:
         """Publish one output of the running cell."""
         self._shell.display_pub.publish(data=data, metadata={})

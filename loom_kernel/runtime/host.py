@@ -58,6 +58,14 @@ class Host(Protocol):
         ...
 
 
+class NotebookHost(Host, Protocol):
+    """A host that can run code in the person's own namespace."""
+
+    async def run_cell(self, code: str) -> str:
+        """Run it where cells run; what it printed and gave, as text."""
+        ...
+
+
 class ScriptHost:
     """A plain script or an interactive Python: nothing to show but the one line about a run that was found again."""
 

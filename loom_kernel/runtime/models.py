@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +15,9 @@ from loom_kernel.errors import SettingsError
 
 if TYPE_CHECKING:
     from loom_kernel.runtime.core import Runtime
+
+SQL_ROWS = 50
+"""Rows of an answer that a model gets."""
 
 T = TypeVar("T")
 
@@ -51,7 +55,22 @@ def agents(runtime: Runtime) -> Agents:
         patterns=tuple(settings.get("redact") or ()),
         script=script,
         accounts=accounts,
+        plugs=_plugs(runtime),
+        interactive=lambda: not runtime.host.place().headless,
     )
+
+
+def _plugs(runtime: Runtime) -> dict[str, Any]:
+    """What tools need that agents know nothing of."""
+
+    async def sql(query: str) -> str:
+        relation = await runtime.sql_async(query, runtime.namespace())
+        return await asyncio.to_thread(lambda: str(relation.limit(SQL_ROWS)))
+
+    plugs: dict[str, Any] = {"sql": sql}
+    if hasattr(runtime.host, "run_cell"):
+        plugs["notebook"] = runtime.host.run_cell
+    return plugs
 
 
 def _table(cls: type[T], name: str, values: Mapping[str, Any] | None) -> T:
