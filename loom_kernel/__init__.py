@@ -82,6 +82,10 @@ if TYPE_CHECKING:
     from loom_kernel.policies import Budget, Retry
     from loom_kernel.runtime.api import configure, get_run, resume, run, runs, sql
     from loom_kernel.runtime.run import Run
+    from loom_kernel.runtime.store import store
+    from loom_kernel.views.notices import WorkflowNotice
+    from loom_kernel.views.run_snapshot import RunSnapshot, StageSnapshot, ToolEvent
+    from loom_kernel.views.store import Store, StoreSnapshot, create_store
 
 _HOMES = {
     "loom_kernel.authoring.agents": (
@@ -112,6 +116,10 @@ _HOMES = {
     "loom_kernel.policies": ("Budget", "Retry"),
     "loom_kernel.runtime.api": ("configure", "get_run", "resume", "run", "runs", "sql"),
     "loom_kernel.runtime.run": ("Run",),
+    "loom_kernel.runtime.store": ("store",),
+    "loom_kernel.views.notices": ("WorkflowNotice",),
+    "loom_kernel.views.run_snapshot": ("RunSnapshot", "StageSnapshot", "ToolEvent"),
+    "loom_kernel.views.store": ("Store", "StoreSnapshot", "create_store"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -150,11 +158,13 @@ __all__ = [
     "RunError",
     "RunFailed",
     "RunResult",
+    "RunSnapshot",
     "RunStopped",
     "SettingsError",
     "SqlError",
     "StageFailed",
     "StageHandle",
+    "StageSnapshot",
     "Step",
     "StepCall",
     "StepDefinition",
@@ -162,7 +172,10 @@ __all__ = [
     "StepHandle",
     "StepTimeout",
     "StorageUnavailableError",
+    "Store",
+    "StoreSnapshot",
     "TaskResult",
+    "ToolEvent",
     "UnhashableArgumentError",
     "UnknownAttempt",
     "UnknownRunError",
@@ -173,10 +186,12 @@ __all__ = [
     "WorkflowDefinition",
     "WorkflowInfrastructureError",
     "WorkflowLintWarning",
+    "WorkflowNotice",
     "WouldBlock",
     "__version__",
     "configure",
     "create_registry",
+    "create_store",
     "current_step",
     "get_run",
     "is_retryable_workflow_error",
@@ -189,6 +204,7 @@ __all__ = [
     "runs",
     "sql",
     "step",
+    "store",
     "unload_ipython_extension",
     "workflow",
     "workflow_names_equal",

@@ -56,6 +56,7 @@ KNOWN: dict[str, _Known] = {
         _Known("accounts", "", None, "table", "further credentials of providers, as openai-1: api_key_env, api_base"),
         _Known("limits", "", None, "table", "rate limits by name: requests_per_minute, tokens_per_minute"),
         _Known("mcp", "", None, "table", "MCP servers by name: command, args, env, url"),
+        _Known("notifications", "", None, "table", "notices of runs: enabled, notify_on (a list of their kinds)"),
         _Known("redact", "", None, "list", "regular expressions of further secrets"),
         _Known("agent_dir", "LOOM_AGENT_DIR", None, "path", "the folder of prompt templates and skills"),
         _Known("stages_at_once", "LOOM_STAGES_AT_ONCE", None, "number", "model stages of one run that work at once"),

@@ -63,14 +63,17 @@ NAMES = {
     "other exports": """
         load_worker_workflow setup_git_worktree create_agent_session_adapter keep_context Static TSchema
         WORKFLOW_ARTIFACT_RETENTION_MS local_workers admission adapters
-        create_store store create_cancellation_registry cancellation_registry
+        create_store store Store.runs Store.notices Store.active_run_id Store.record_run_start Store.record_stage_start
+        Store.record_stage_end Store.record_tool_start Store.record_tool_end Store.record_run_end Store.remove_run
+        Store.record_notice Store.ack_notice Store.snapshot Store.graph_snapshot Store.subscribe RunSnapshot
+        StoreSnapshot WorkflowNotice ToolEvent create_cancellation_registry cancellation_registry
         adversarial_verification classify_and_act fan_out_and_synthesize generate_and_filter goal loop_until_done
         open_claude_design ralph tournament
     """,
 }
 
-ITEMS = {*range(1, 30), *range(44, 61)} - {13, 49, 50} - {51, 53, 54, 55}
-"""Of the list of failures: 13 is an agents' one, 49 and 50 are heartbeats', 51 and 53 to 55 are the store's."""
+ITEMS = {*range(1, 30), *range(44, 61)} - {13, 49, 50} - {53}
+"""Of the list of failures: 13 is an agents' one, 49 and 50 are heartbeats', 53 is still to come."""
 
 
 def shown() -> list[tuple[str, str, str]]:

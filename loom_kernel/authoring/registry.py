@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.errors import DefinitionError, UnknownWorkflowError
+from loom_kernel.once import once
 
 if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
@@ -111,5 +112,5 @@ def create_registry(initial: Iterable[WorkflowDefinition[..., Any]] = ()) -> Reg
     return made
 
 
-registry = Registry()
-"""Where ``@workflow`` and ``%%workflow`` register what they define."""
+registry: Registry = once("registry", Registry)
+"""Where ``@workflow`` and ``%%workflow`` register what they define; the same one when this is loaded again."""

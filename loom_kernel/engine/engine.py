@@ -95,6 +95,8 @@ class Engine:
         self.executions: dict[str, Execution] = {}
         self.session_listeners: list[Callable[[str, str, Mapping[str, Any]], None]] = []
         """Told of what happens in model stages as it does: run, node, event. On the loop thread."""
+        self.begin_listeners: list[Callable[[Execution], None]] = []
+        """Told of every execution that begins here, of children too. On the loop thread."""
         self.executor = Executor()
         self.results = ResultCache(journal)
         self.context = contextvars.copy_context()
@@ -408,6 +410,8 @@ class Engine:
         execution.begin()
         if execution.run_id in self._heard:
             execution.fetch()
+        for told in self.begin_listeners:
+            told(execution)
         return execution
 
     def forget(self, execution: Execution) -> None:

@@ -18,7 +18,7 @@ from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.run import Run
 from loom_kernel.runtime.runs import RunList
 
-_runtime: Runtime | None = None
+_runtime: Runtime | None = globals().get("_runtime")  # loading this module anew leaves runs and handles where they are
 _lock = threading.Lock()
 _left_behind: list[Runtime] = []
 
@@ -31,6 +31,8 @@ def get_runtime() -> Runtime:
             make_host = launcher_slot.host_maker
             _runtime = Runtime(host=make_host() if make_host is not None else None)
             launcher_slot.launcher = _runtime
+        elif launcher_slot.launcher is None:
+            launcher_slot.launcher = _runtime  # that module was loaded anew
         return _runtime
 
 

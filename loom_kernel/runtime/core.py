@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from loom_kernel import codec, events
+from loom_kernel import codec, events, once
 from loom_kernel.authoring.code import family_version
 from loom_kernel.authoring.launcher import Options
 from loom_kernel.authoring.registry import registry
@@ -47,6 +47,7 @@ from loom_kernel.journal.liveness import this_process
 from loom_kernel.policies import Budget
 from loom_kernel.runtime import look, outcome
 from loom_kernel.runtime.attendant import Attendant
+from loom_kernel.runtime.feeding import Feeding
 from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.loop import LoopThread
 from loom_kernel.runtime.run import Run
@@ -55,6 +56,8 @@ from loom_kernel.runtime.sessions import Sessions
 from loom_kernel.runtime.surroundings import surroundings
 from loom_kernel.runtime.tuning import Tuning
 from loom_kernel.settings import Settings
+from loom_kernel.views import notices
+from loom_kernel.views.store import Store
 
 if TYPE_CHECKING:
     from loom_kernel.agents.home import Agents
@@ -98,6 +101,7 @@ class Runtime:
         self.clock: Clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.attendant = Attendant(self)
+        self.feeding = Feeding(self)
         self._make_journal = journal
         self._journal: RunJournal | None = None
         self._engine: Any = None
@@ -110,6 +114,8 @@ class Runtime:
         self._starts: dict[tuple[str | None, str], itertools.count[int]] = {}
         self._place_lock = threading.Lock()
         self._closed = False
+        runtimes: weakref.WeakSet[Runtime] = once.once("runtimes", weakref.WeakSet)
+        runtimes.add(self)
 
     # ------------------------------------------------------------ opening and closing
 
@@ -154,6 +160,7 @@ class Runtime:
     async def _open(self) -> None:
         from loom_kernel.engine.engine import Engine
 
+        self.feeding.notify_on = self._notify_on()
         place = self.host.place()
         testing = bool(self.settings.get("test")) and self._make_journal is None
         fresh = testing and self.settings.find("home").value is None
@@ -179,6 +186,7 @@ class Runtime:
             budget=self._project_budget(),
             max_depth=self._max_depth(),
         )
+        self._engine.begin_listeners.append(self.feeding.begun)
         self._engine.session_listeners.append(self._said)
         self._journal = journal
         self._sessions = Sessions(holder.id)
@@ -224,6 +232,15 @@ class Runtime:
             raise SettingsError(f"max_depth={found.value:g} ({found.source}): a whole number of at least 1 is needed")
         return int(found.value)
 
+    def _notify_on(self) -> frozenset[str]:
+        """The kinds of notices that the settings want.
+
+        Raises:
+            SettingsError: there is no such kind.
+        """
+        found = self.settings.find("notifications")
+        return notices.wanted(found.value, f"notifications ({found.source})")
+
     def _capabilities(self) -> dict[str, Any]:
         from loom_kernel.engine.artifacts import of_put
         from loom_kernel.human.people import Interview
@@ -245,6 +262,19 @@ class Runtime:
         from loom_kernel.runtime.models import agents
 
         return agents(self)
+
+    def feed(self, store: Store) -> None:
+        """Let a store show what is executed here, if anything was opened. From any thread."""
+        if self._closed or not self.is_open:
+            return
+        if self.loop.inside:
+            self.feeding.seed(store)
+            return
+
+        async def seed() -> None:
+            self.feeding.seed(store)
+
+        self.loop.call(seed, "store", "store")
 
     def close(self) -> None:
         """Stop owning runs, close the journal, end the thread. What ran is interrupted and can be resumed."""
@@ -646,6 +676,7 @@ class Runtime:
             raise RunError(f"{outcome.title(run)} is {summary.status}; cancel it before deleting it")
         await self.journal.delete_run(RunId(run.id))
         self._runs.pop(run.id, None)
+        self.feeding.gone(run.id)
 
     # ------------------------------------------------------------ values
 
@@ -705,7 +736,10 @@ class Runtime:
                 f"configure({moved[0]}=...) comes too late: the journal is open. Call it before the first run, "
                 "or restart the kernel."
             )
+        if "notifications" in values:
+            notices.wanted(values["notifications"], "configure(): notifications")
         self.settings.configure(**values)
+        self.feeding.notify_on = self._notify_on()
         if "answers" in values and self.is_open:
             self.attendant.load(self.settings.get("answers"))
 

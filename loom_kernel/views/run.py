@@ -75,6 +75,7 @@ class RunView:
         self.notebook: str | None = None
         self.parent_run_id: str | None = None
         self.parent_node_id: str | None = None
+        self.root_run_id: str | None = None
         self.forked_from: str | None = None
         self.forked_at = ""
         self.inputs: Raw = Raw(b"{}")
@@ -260,6 +261,7 @@ class RunView:
         self.workflow, self.description, self.definition_version = e.workflow, e.description, e.definition_version
         self.mode, self.key, self.tags, self.notebook = e.mode, e.key, list(e.tags), e.notebook
         self.parent_run_id, self.parent_node_id = e.parent_run_id, e.parent_node_id
+        self.root_run_id = e.root_run_id
         self.inputs, self.created_at = e.inputs, at
         self.for_worker = e.for_worker
         self.forked_from, self.forked_at = e.forked_from, e.forked_at

@@ -1,0 +1,193 @@
+"""What keeps stores current: each run that begins here is followed by the store that it belongs to.
+
+That is the one it was started with (``run(..., store=)``), else the process's own, once somebody has asked for it: before
+that, nothing is followed and nothing costs. Whatever goes wrong here is logged; it is nothing of the run's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from loom_kernel import codec, once
+from loom_kernel import events as ev
+from loom_kernel.views import notices
+from loom_kernel.views.run import RunView
+from loom_kernel.views.run_snapshot import ToolEvent
+from loom_kernel.views.store import Store
+
+if TYPE_CHECKING:
+    from loom_kernel.engine.execution import Execution
+    from loom_kernel.journal.abc import JournalEntry
+    from loom_kernel.runtime.core import Runtime
+    from loom_kernel.runtime.run import Run
+
+STORE = "store"
+"""The process's own store, as ``once`` knows it."""
+
+_OUTPUT = 400
+
+_log = logging.getLogger("loom_kernel")
+
+
+class Feeding:
+    """The stores of one runtime. On the loop thread."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._chosen: dict[str, Store] = {}  # by runs that were started with one of their own
+        self._followed: weakref.WeakKeyDictionary[Store, dict[str, Followed]] = weakref.WeakKeyDictionary()
+        self._telling: weakref.WeakKeyDictionary[Store, Telling] = weakref.WeakKeyDictionary()
+        self.notify_on: frozenset[str] = frozenset(notices.KINDS)
+
+    def choose(self, run_id: str, store: Store) -> None:
+        """That run, and its children, belong to this store instead of the process's own."""
+        self._chosen[run_id] = store
+
+    def begun(self, execution: Execution) -> None:
+        """An execution begins here."""
+        try:
+            created = execution.history.created
+            parent = created.parent_run_id if created is not None else None
+            if parent in self._chosen:
+                self._chosen.setdefault(execution.run_id, self._chosen[parent])
+            store = self._chosen.get(execution.run_id) or once.known(STORE)
+            if store is None:
+                return
+            run = self._runtime.run_object(execution.run_id)
+            run._attach(execution)
+            self.follow(run, store, execution.entries)
+        except Exception:
+            _log.exception("a store does not show a run; the run goes on")
+
+    def seed(self, store: Store) -> None:
+        """A store that comes later: it shows what this process executes or has executed, as far as somebody holds it.
+
+        Nothing of that is a notice any more.
+        """
+        for run_id in list(self._runtime.engine.executions if self._runtime.engine is not None else ()):
+            self._runtime.live_run(run_id)  # makes the handles of children
+        for run in list(self._runtime._runs.values()):
+            if run.id not in self._chosen and run._execution is not None:
+                self.follow(run, store, run._execution.entries)
+            elif run.id not in self._chosen and run._last is not None:
+                self.follow(run, store, (), rests=True)
+
+    def follow(self, run: Run[Any], store: Store, entries: Iterable[JournalEntry], *, rests: bool = False) -> None:
+        """Show a run from now on. What is in ``entries`` was known before."""
+        runs = self._followed.setdefault(store, {})
+        followed = runs.get(run.id)
+        if followed is None:
+            followed = runs[run.id] = Followed(self, run, store)
+        store.follow(run.id, followed)
+        if not rests:
+            followed.listen(entries)
+        self.tell(store)
+
+    def ended(self, run_id: str, store: Store) -> None:
+        """From here on only the store holds it."""
+        self._followed[store].pop(run_id, None)
+
+    def gone(self, run_id: str) -> None:
+        """The run was deleted from the journal."""
+        for store, runs in list(self._followed.items()):
+            runs.pop(run_id, None)
+            store.remove_run(run_id)
+
+    def tell(self, store: Store) -> None:
+        """Let its subscribers hear of what changed, soon and in another thread: what they do holds up no run."""
+        if store.watched:
+            self._telling.setdefault(store, Telling(self._runtime, store)).due()
+
+
+class Followed:
+    """One run in one store."""
+
+    def __init__(self, feeding: Feeding, run: Run[Any], store: Store) -> None:
+        self._feeding, self._run = feeding, run
+        self._store = weakref.ref(store)
+        self._listens = False
+        self.tool_events: dict[str, list[ToolEvent]] = {}
+
+    @property
+    def view(self) -> RunView:
+        return self._run.view
+
+    def listen(self, entries: Iterable[JournalEntry]) -> None:
+        """Hear what comes; ``entries`` came before."""
+        store = self._store()
+        if store is None or self._listens:
+            return  # what came meanwhile was heard
+        known = []
+        for entry in entries:
+            self._tools(entry)
+            if entry.type in notices.TELLING and (notice := self._notice(entry)) is not None:
+                known.append(notice["id"])
+        store.delivered(known)
+        self._listens = True
+        self._run._add_listener(self._hear)
+
+    def _hear(self, entry: JournalEntry) -> None:
+        store = self._store()
+        if store is None:
+            self._run._remove_listener(self._hear)
+            return
+        try:
+            self._tools(entry)
+            store.changed()
+            if entry.type in notices.TELLING and self.view.parent_run_id is None:
+                notice = self._notice(entry)
+                if notice is not None and notice["kind"] in self._feeding.notify_on:
+                    store.add_notice(notice)
+            if entry.type == ev.RunEnded.type:  # where it is resumed here, it begins here
+                self._listens = False
+                self._run._remove_listener(self._hear)
+                self._feeding.ended(self._run.id, store)
+            self._feeding.tell(store)
+        except Exception:
+            _log.exception("a store missed something of a run; the run goes on")
+
+    def _notice(self, entry: JournalEntry) -> notices.WorkflowNotice | None:
+        return notices.notice_of(self._run.id, self.view.workflow, entry)
+
+    def _tools(self, entry: JournalEntry) -> None:
+        """What models' tools do is told of nodes, and no part of a run's picture."""
+        at = entry.created_at / 1e6
+        if entry.type == ev.ToolCalled.type:
+            called = cast(ev.ToolCalled, entry.event)
+            tool = ToolEvent(id=called.call_id, name=called.name, started_at=at, ended_at=None)
+            self.tool_events.setdefault(entry.node_id or "", []).append(tool)
+        elif entry.type == ev.MessageRecorded.type and cast(ev.MessageRecorded, entry.event).role == "tool":
+            said = cast(ev.MessageRecorded, entry.event)
+            for tool in self.tool_events.get(entry.node_id or "", ()):
+                if tool["id"] == said.tool_call_id and tool["ended_at"] is None:
+                    tool["ended_at"], tool["output"] = at, codec.preview(said.text, limit=_OUTPUT).decode()
+
+
+class Telling:
+    """Tells one store's subscribers, in a thread, one telling at a time."""
+
+    def __init__(self, runtime: Runtime, store: Store) -> None:
+        self._runtime = runtime
+        self._store = weakref.ref(store)
+        self._due = False
+        self._task: asyncio.Task[None] | None = None
+
+    def due(self) -> None:
+        """Something changed."""
+        self._due = True
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            # Not in the context of whoever changed it: the telling would end with that run.
+            self._task = loop.create_task(self._tell(), context=self._runtime.engine.context)
+
+    async def _tell(self) -> None:
+        try:
+            while self._due and (store := self._store()) is not None:
+                self._due = False
+                await asyncio.to_thread(store.tell)
+        finally:
+            self._task = None
