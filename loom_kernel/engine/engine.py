@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,6 +30,7 @@ from loom_kernel.engine.forking import Family
 from loom_kernel.engine.plan import EditPlan, StartPlan
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.result_cache import ResultCache
+from loom_kernel.engine.waiting import done
 from loom_kernel.engine.watchdog import Watchdog
 from loom_kernel.errors import (
     InputError,
@@ -110,6 +111,7 @@ class Engine:
         self._watchdog: Watchdog | None = None
         self._limits: dict[str, tuple[int, asyncio.Semaphore]] = {}
         self._opening = 0
+        self._undoing: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # runs that something was posted to while they were being opened
         self._draining = False
         self._closed = False
@@ -148,7 +150,7 @@ class Engine:
         created = await self._complete(definition, values, created)
         new_id = RunId(run_id) if run_id is not None else self.ids.run_id()
         with self._watching():
-            acquired = await self.journal.start_run(new_id, created, self.holder)
+            acquired = await self._leased(self.journal.start_run(new_id, created, self.holder), new=True)
             if isinstance(acquired, LeaseHeld):
                 raise ResumeError(held(new_id, acquired))
             history = History.of(acquired.entries)
@@ -196,9 +198,9 @@ class Engine:
             raise ResumeError(f"run {run_id} is running here already")
         self._check(summary, definition)
         with self._watching():
-            acquired = await self.journal.acquire(run, self.holder)
+            acquired = await self._leased(self.journal.acquire(run, self.holder))
             if isinstance(acquired, LeaseHeld) and take:
-                acquired = await self.journal.takeover(run, self.holder, acquired.holder.id)
+                acquired = await self._leased(self.journal.takeover(run, self.holder, acquired.holder.id))
             if isinstance(acquired, LeaseHeld):
                 raise ResumeError(held(run_id, acquired))
             history, values = await self._opened(acquired, definition, secrets)
@@ -215,6 +217,38 @@ class Engine:
                 edits=edits,
             )
             return self._begin(execution)
+
+    async def _leased(
+        self, asked: Coroutine[Any, Any, LeaseAcquired | LeaseHeld], *, new: bool = False
+    ) -> LeaseAcquired | LeaseHeld:
+        """Wait for a lease. Where nobody waits for it any more when it comes, it is given back, and a ``new`` run removed:
+        a run that a living worker holds and does not execute could be resumed by nobody.
+        """
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(asked, context=self.context)
+
+        async def undo(acquired: LeaseAcquired) -> None:
+            with contextlib.suppress(JournalError):
+                if new and not History.of(acquired.entries).executions:
+                    await self.journal.delete_owned_run(acquired.lease)
+                else:
+                    await self.journal.release(acquired.lease)
+
+        def came(task: asyncio.Task[LeaseAcquired | LeaseHeld]) -> None:
+            if task.cancelled() or task.exception() is not None:
+                return
+            acquired = task.result()
+            if isinstance(acquired, LeaseAcquired):
+                undoing = loop.create_task(undo(acquired), context=self.context)
+                self._undoing.add(undoing)
+                undoing.add_done_callback(self._undoing.discard)
+
+        try:
+            await done(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(came)
+            raise
+        return task.result()
 
     async def plan_edited(
         self, run_id: str, definition: WorkflowDefinition[..., Any], *, secrets: Mapping[str, Any] | None = None

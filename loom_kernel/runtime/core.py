@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import math
 import shutil
 import sys
 import tempfile
@@ -228,7 +229,7 @@ class Runtime:
             SettingsError: it is no whole number, or below 1.
         """
         found = self.settings.find("max_depth")
-        if found.value != int(found.value) or found.value < 1:
+        if not 1 <= found.value < math.inf or found.value != int(found.value):
             raise SettingsError(f"max_depth={found.value:g} ({found.source}): a whole number of at least 1 is needed")
         return int(found.value)
 

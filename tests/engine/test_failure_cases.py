@@ -27,7 +27,8 @@ from loom_kernel.errors import (
     StorageUnavailableError,
     ValueNotStorableError,
 )
-from loom_kernel.journal.abc import Append
+from loom_kernel.journal.abc import Append, Lease
+from loom_kernel.journal.memory_store import MemoryRunJournal
 from loom_kernel.views.run import RunView
 from loom_kernel.views.snapshot import snapshot
 from loom_kernel.views.svg import svg
@@ -51,6 +52,10 @@ pytestmark = pytest.mark.timeout(30)
 def known(node_ids: list[str]) -> list[str]:
     """Names of nodes."""
     return sorted(node_id.split(":")[1] for node_id in node_ids)
+
+
+def types_of_run(journal: MemoryRunJournal, run_id: str) -> list[str]:
+    return [entry.type for entry in entries_of(journal, run_id)]
 
 
 # ---------------------------------------------------------------- replay and resume
@@ -624,6 +629,73 @@ def test_what_is_wrong_with_a_start_is_raised_by_it_and_leaves_no_run() -> None:
         with pytest.raises(StorageUnavailableError):
             await world.start(definition, n=1)
         assert not world.engine.executions and not world.effects
+
+    asyncio.run(main())
+
+
+def test_a_start_that_is_broken_off_leaves_no_run_that_nobody_drives() -> None:
+    """Spec 5.52: interrupted while the run is being made, it is removed; a resume gives the run back as it was."""
+
+    given_back: list[str] = []
+
+    class Slow(MemoryRunJournal):
+        """Takes its time to give a lease, and tells when one is given back."""
+
+        gate: asyncio.Event | None = None
+
+        async def start_run(self, *args: Any) -> Any:
+            acquired = await super().start_run(*args)  # it is durable from here on
+            if self.gate is not None:
+                await self.gate.wait()
+            return acquired
+
+        async def acquire(self, *args: Any) -> Any:
+            acquired = await super().acquire(*args)
+            if self.gate is not None:
+                await self.gate.wait()
+            return acquired
+
+        async def release(self, lease: Lease) -> None:
+            await super().release(lease)
+            given_back.append(lease.run_id)
+
+    async def main() -> None:
+        journal = Slow()
+        world = World(journal=journal)
+
+        async def body(ctx: Context) -> bool:
+            return bool(await ctx.ui.confirm("Go on?", name="go"))
+
+        definition = define(body)
+        journal.gate = asyncio.Event()
+        starting = asyncio.create_task(world.start(definition))
+        [run_id] = await until(lambda: list(journal._runs))
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        journal.gate.set()
+        await until(lambda: not journal._runs)
+        assert await journal.get_run(run_id) is None and not world.engine.executions
+
+        execution = await world.start(definition)
+        await asked(execution)
+        await world.restart()
+        before = types_of_run(journal, execution.run_id)
+        given_back.clear()
+        journal.gate = asyncio.Event()
+        resuming = asyncio.create_task(world.resume(execution.run_id, definition))
+        await until(lambda: types_of_run(journal, execution.run_id)[len(before) :] == ["lease.taken"])
+        resuming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await resuming
+        journal.gate.set()
+        await until(lambda: given_back == [execution.run_id])
+        assert await journal.lease_state(execution.run_id) is None and not world.engine.executions
+        assert types_of_run(journal, execution.run_id)[len(before) :] == ["lease.taken"]
+        again = await world.resume(execution.run_id, definition)
+        await world.answer(again, True)
+        assert (await rest(again)).result is True
+        await world.close()
 
     asyncio.run(main())
 

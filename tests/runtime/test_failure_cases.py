@@ -180,9 +180,10 @@ def test_a_start_while_the_journal_is_down_is_an_error_of_the_start(
         with pytest.raises(StorageUnavailableError, match="the disk is gone"):
             asking.start()
     assert not host.shown and not down.live()
-    make_runtime(settings=Settings(environ={"LOOM_MAX_DEPTH": "0"}))
-    with pytest.raises(SettingsError, match="max_depth=0"):
-        asking.start()
+    for wrong in ("0", "nan", "inf", "2.5", "-1"):
+        make_runtime(settings=Settings(environ={"LOOM_MAX_DEPTH": wrong}))
+        with pytest.raises(SettingsError, match=f"max_depth={wrong} "):
+            asking.start()
 
 
 def test_how_deep_workflows_nest_is_a_setting(make_runtime: Callable[..., Runtime]) -> None:
