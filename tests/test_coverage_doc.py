@@ -37,7 +37,7 @@ NAMES = {
         RunResult.run_id RunResult.status RunResult.result RunResult.error RunResult.exited RunResult.exit_reason
         RunResult.stages RunResult.workflow RunResult.outputs WorkflowDetails
         stages[n]["id"] stages[n]["name"] stages[n]["status"] stages[n]["parent_ids"] stages[n]["execution_order"]
-        stages[n]["started_at"] stages[n]["ended_at"] stages[n]["duration_s"] stages[n]["error"] r[name].value
+        stages[n]["started_at"] stages[n]["ended_at"] stages[n]["duration_s"] stages[n]["error"] stages[n]["result"] r[name].value
         StageSnapshot.model StageSnapshot.router_selection
     """,
     "registry, running, tracking": """

@@ -22,8 +22,8 @@ class RunResult(Generic[R]):
         exit_reason: the reason given there.
         reason: why a paused or blocked run rests (stopped, needs_decision, budget, provider), or who cancelled it.
         stages: the run's nodes in the order they started, after Atomic's stage snapshots: ``id, name, kind, status,
-            parent_ids, execution_order``, and of a run's own result ``started_at`` and ``ended_at`` (seconds since the
-            epoch, None until then), ``duration_s`` and ``error`` (its text, or None).
+            parent_ids, execution_order``, and of a run's own result all that the store's ``StageSnapshot`` has: times
+            (seconds since the epoch, None until then), ``duration_s``, ``result``, ``error`` (its text, or None).
         workflow: the workflow's name.
     """
 

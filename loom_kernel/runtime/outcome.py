@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from loom_kernel import codec
 from loom_kernel.authoring.result import RunResult
 from loom_kernel.errors import NeedsAnswer, RunFailed, RunStopped
 from loom_kernel.events import ErrorRecord
 from loom_kernel.views.run import RunView
+from loom_kernel.views.run_snapshot import stage_snapshot
 
 if TYPE_CHECKING:
     from loom_kernel.authoring.workflow import WorkflowDefinition
@@ -84,21 +85,7 @@ class Stages(Sequence[dict[str, Any]]):
 def stages(view: RunView) -> tuple[dict[str, Any], ...]:
     """The nodes as a result lists them."""
     nodes = [view.nodes[node_id] for node_id in list(view.order)]
-    return tuple(
-        {
-            "id": n.node_id,
-            "name": n.name,
-            "kind": n.kind,
-            "status": n.status,
-            "parent_ids": n.parents,
-            "execution_order": order,
-            "started_at": n.first_at,
-            "ended_at": n.ended_at,
-            "duration_s": n.duration_s,
-            "error": n.error.message if n.error is not None else None,
-        }
-        for order, n in enumerate(nodes, 1)
-    )
+    return tuple(cast("dict[str, Any]", stage_snapshot(n, order)) for order, n in enumerate(nodes, 1))
 
 
 def or_raise(run: Run[Any], result: RunResult[Any]) -> RunResult[Any]:

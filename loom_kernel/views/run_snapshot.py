@@ -5,7 +5,7 @@ Times are seconds since the epoch, durations seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Required, TypedDict, cast
 
 from msgspec import Raw
@@ -98,7 +98,7 @@ def run_snapshot(view: RunView, tool_events: Mapping[str, list[ToolEvent]] | Non
     """
     nodes = [view.nodes[node_id] for node_id in list(view.order)]
     events = tool_events or {}
-    shots = [_stage(node, order, events.get(node.node_id, ())) for order, node in enumerate(nodes, 1)]
+    shots = [stage_snapshot(node, order, events.get(node.node_id, ())) for order, node in enumerate(nodes, 1)]
     failed = view.nodes.get(view.failed_node_id or "")
     failed_tool = failed is not None and failed.kind in TOOL_KINDS
     resting = view.last_at if view.at_rest else None
@@ -132,7 +132,8 @@ def run_snapshot(view: RunView, tool_events: Mapping[str, list[ToolEvent]] | Non
     }
 
 
-def _stage(node: NodeView, order: int, events: Any) -> StageSnapshot:
+def stage_snapshot(node: NodeView, order: int, events: Sequence[ToolEvent] = ()) -> StageSnapshot:
+    """One node now; ``order`` says as which it began, from 1."""
     asks = node.kind == "prompt" and node.status == "waiting"
     return {
         "id": node.node_id,

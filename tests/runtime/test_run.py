@@ -113,10 +113,11 @@ def test_a_result_says_what_its_nodes_were(runtime: Runtime) -> None:
     result = run.wait(timeout=10)
     assert result.outputs == ["inner", 1, False, 1] and result.workflow == "staged"
     first, second = result.stages
-    assert (first["id"], first["kind"], first["parent_ids"]) == (run["inner"].id, "workflow", ())
-    assert (second["id"], second["parent_ids"], second["error"]) == (run["bad"].id, (first["id"],), "down")
+    assert (first["id"], first["kind"], first["parent_ids"]) == (run["inner"].id, "workflow", [])
+    assert (second["id"], second["parent_ids"], second["error"]) == (run["bad"].id, [first["id"]], "down")
     assert [s["execution_order"] for s in result.stages] == [1, 2]
     assert [s["status"] for s in result.stages] == ["completed", "failed"] and first["error"] is None
+    assert first["result"]["result"] == 1 and second["result"] is None
     assert all(s["started_at"] <= s["ended_at"] and s["duration_s"] >= 0 for s in result.stages)
 
 
