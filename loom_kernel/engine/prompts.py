@@ -184,7 +184,7 @@ def _opened(
         kind=question.kind,
         message=question.message,
         generation=generation,
-        parents=call.parents.recorded(call.node_id),  # type: ignore[arg-type]
+        parents=[question.within] if question.within else call.parents.recorded(call.node_id),  # type: ignore[arg-type]
         options=list(question.options),
         initial=Raw(codec.encode(question.initial, path="initial").json) if question.initial is not None else NULL,
         schema=question.schema,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import re
 from typing import Any
 
 from loom_kernel.errors import LoomError
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 PATIENCE_S = 30.0
 """How long the main thread may be busy before the code is given up."""
@@ -68,14 +71,27 @@ async def _captured(shell: Any, code: str) -> str:
     from IPython.core.interactiveshell import ExecutionInfo, ExecutionResult
     from IPython.utils.capture import capture_output
 
-    with capture_output() as captured:
-        try:
-            text = shell.transform_cell(code)
-            tree = ast.parse(text, "<agent>")
-        except SyntaxError:
-            shell.showsyntaxerror()
-        else:
-            info = ExecutionInfo(code, False, False, False, None)
-            await shell.run_ast_nodes(tree.body, "<agent>", interactivity="last_expr", result=ExecutionResult(info))
+    tracebacks: list[str] = []
+
+    def keep(kind: Any, error: Any, lines: list[str]) -> None:
+        """In the place of the kernel's own, which would show it below the person's cell."""
+        tracebacks.append(_ANSI.sub("", "\n".join(lines)))
+
+    own, shell._showtraceback = shell._showtraceback, keep
+    try:
+        with capture_output() as captured:
+            try:
+                tree = ast.parse(shell.transform_cell(code))
+            except SyntaxError:
+                shell.showsyntaxerror()
+            else:
+                name = shell.compile.cache(code, shell.execution_count)
+                info = ExecutionInfo(code, False, False, False, None)
+                await shell.run_ast_nodes(
+                    tree.body, name, interactivity="last_expr", compiler=shell.compile, result=ExecutionResult(info)
+                )
+    finally:
+        shell._showtraceback = own
     shown = [one.data.get("text/plain", "") for one in captured.outputs if one.data]
-    return "\n".join(part for part in (captured.stdout.rstrip(), captured.stderr.rstrip(), *shown) if part)
+    said = (captured.stdout.rstrip(), captured.stderr.rstrip(), *shown, *tracebacks)
+    return "\n".join(part for part in said if part)
