@@ -48,6 +48,8 @@ KNOWN: dict[str, _Known] = {
         _Known("resume", "LOOM_RESUME", False, "flag", "let scripts and headless notebooks continue unfinished runs"),
         _Known("test", "LOOM_TEST", False, "flag", "a fresh journal, seeded ids, a virtual clock, a static display"),
         _Known("model", "LOOM_MODEL", None, "text", "the model that stages use"),
+        _Known("local_model", "LOOM_LOCAL_MODEL", None, "path", "a GGUF file that every local model is then"),
+        _Known("offline", "LOOM_OFFLINE", False, "flag", "fetch nothing"),
         _Known("script", "LOOM_SCRIPT", None, "path", "a file with the replies of scripted models"),
         _Known("fallback_models", "LOOM_FALLBACK_MODELS", None, "list", "models that stand in for it, in order"),
         _Known("roles", "", None, "table", "names that stand for models: reasoning, coding, review"),

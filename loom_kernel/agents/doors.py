@@ -52,8 +52,11 @@ class Doors:
         accounts: Mapping[str, Mapping[str, Any]] | None = None,
         sleep: Callable[[float], Awaitable[None]] | None = None,
         notify: Callable[[str], None] | None = None,
+        local_file: str | None = None,
+        offline: bool = False,
     ) -> None:
         self._script, self.accounts, self._sleep, self._notify = script, dict(accounts or {}), sleep, notify
+        self._local_file, self._offline = local_file, offline
         self._open: dict[str, Model] = {}
 
     def of(self, one: Candidate) -> Model:
@@ -63,11 +66,20 @@ class Doors:
             self._open[kind] = self._make(kind)
         return self._open[kind]
 
+    async def close(self) -> None:
+        """End the processes of local models."""
+        for model in self._open.values():
+            close = getattr(model, "close", None)
+            if close is not None:
+                await close()
+
     def _make(self, kind: str) -> Model:
         if kind == "scripted":
             from loom_kernel.agents.scripted import ScriptedModel
 
             return ScriptedModel(self._script, *([self._sleep] if self._sleep is not None else []))
         if kind == "local":
-            return importlib.import_module("loom_kernel.agents.local.model").LocalModel(notify=self._notify)
+            return importlib.import_module("loom_kernel.agents.local.model").LocalModel(
+                self._notify, file=self._local_file, offline=self._offline
+            )
         return importlib.import_module("loom_kernel.agents.litellm_model").LiteLLMModel(accounts=self.accounts)

@@ -159,6 +159,11 @@ def parser() -> argparse.ArgumentParser:
     )
     sql.add_argument("--limit", type=_count, metavar="N", help="at most so many rows (100)")
 
+    model = verb("model", "which models there are; fetch a local one, try one", "model:model", reads=True)
+    model.add_argument("what", nargs="?", default="list", choices=("list", "pull", "try"))
+    model.add_argument("words", nargs="*", metavar="WORD", help="a part of a name; a local model; a model and a prompt")
+    model.add_argument("--all", action="store_true", help="list also models whose key is not here")
+
     hub = verb("hub", "the process that owns the journal", "hub:hub", reads=True)
     hub.add_argument("what", choices=("status", "stop"))
 

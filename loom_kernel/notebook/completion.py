@@ -136,10 +136,24 @@ class Completion:
                 return self._inputs(
                     self._workflow_of(positionals[0]), {p.partition("=")[0] for p in positionals[1:]}, word
                 )
+        if "model" in verb.offers:
+            return _starting(word, self._models(positionals), "model")
         if ("run" in verb.offers and not positionals) or ("other_run" in verb.offers and len(positionals) == 1):
             offered += [(name, "variable") for name in self._run_variables()]
             offered += [(run_id, workflow) for run_id, workflow in self._runs()]
         return word, [(text, kind) for text, kind in dict(offered).items() if text.startswith(word)]
+
+    def _models(self, positionals: list[str]) -> list[str]:
+        """What stands after ``%loom model``: a verb, then a model's name."""
+        from loom_kernel.agents import choosing
+        from loom_kernel.agents.local import catalogue
+        from loom_kernel.notebook.verbs.models import WHAT
+
+        if not positionals:
+            return list(WHAT)
+        if positionals[0] == "pull":
+            return [one.name for one in catalogue.known()]
+        return [str(row[0]) for row in choosing.rows(self._session.runtime.agents)] if len(positionals) == 1 else []
 
     def _cell_inputs(self, head: str, before: str) -> tuple[str, list[tuple[str, str]]] | None:
         """Keys of the YAML below ``%%loom run NAME``."""

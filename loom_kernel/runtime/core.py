@@ -291,8 +291,14 @@ class Runtime:
             shutil.rmtree(self._temporary, ignore_errors=True)
         self._tuning.end()
 
+    def notify(self, line: str) -> None:
+        """One line about something that takes long, such as a model's bytes on their way. Any thread."""
+        print(line, file=sys.stderr)
+
     async def _close(self) -> None:
         self.attendant.end()
+        if "agents" in self.__dict__:
+            await self.agents.doors.close()
         if self._engine is not None:
             await self._engine.close()
         if self._journal is not None:
@@ -741,6 +747,8 @@ class Runtime:
             notices.wanted(values["notifications"], "configure(): notifications")
         self.settings.configure(**values)
         self.feeding.notify_on = self._notify_on()
+        if set(values) - {"model"}:
+            self.__dict__.pop("agents", None)  # made anew with the new settings
         if "answers" in values and self.is_open:
             self.attendant.load(self.settings.get("answers"))
 

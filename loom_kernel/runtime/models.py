@@ -43,7 +43,14 @@ def agents(runtime: Runtime) -> Agents:
 
     script = settings.get("script")
     return Agents(
-        doors=Doors(script=script, accounts=accounts, sleep=runtime.clock.sleep),
+        doors=Doors(
+            script=script,
+            accounts=accounts,
+            sleep=runtime.clock.sleep,
+            notify=runtime.notify,
+            local_file=settings.get("local_model"),
+            offline=bool(settings.get("offline")),
+        ),
         model=lambda: settings.get("model"),
         fallback_models=tuple(settings.get("fallback_models") or ()),
         roles=dict(settings.get("roles") or {}),

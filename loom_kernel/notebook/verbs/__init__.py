@@ -32,6 +32,7 @@ SUMMARIES: dict[str, str] = {
     "workflows": "the workflows that are defined here",
     "inputs": "what a workflow takes, or what a run was given",
     "artifacts": "tables, figures and values that runs kept",
+    "model": "which models there are; use one, try one, fetch a local one",
     "doctor": "what this kernel, its journal and its settings are like",
     "rm": "remove a run and everything recorded of it",
 }
@@ -56,6 +57,7 @@ _MODULES = {
     "fork": "comparing",
     "diff": "comparing",
     "why": "comparing",
+    "model": "models",
     "doctor": "doctor",
 }
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from loom_kernel.runtime.core import Runtime
     from loom_kernel.runtime.run import Run
 
-Offer = Literal["workflow", "run", "prompt", "input", "node", "other_run", "run_input"]
+Offer = Literal["workflow", "run", "prompt", "input", "node", "other_run", "run_input", "model"]
 """What a verb's words can be, for completion."""
 
 UNFINISHED = ("pending", "running", "awaiting_input", "paused", "interrupted")
