@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         FatalError,
         ForkError,
         InputError,
+        InsufficientStateError,
         JournalError,
         LoomError,
         MutatedArgumentError,
@@ -79,8 +80,23 @@ if TYPE_CHECKING:
         WouldBlock,
         is_retryable_workflow_error,
     )
-    from loom_kernel.policies import Budget, Retry
+    from loom_kernel.policies import (
+        INTERACTIVE_POLICY,
+        NON_INTERACTIVE_POLICY,
+        Budget,
+        ExecutionMode,
+        ExecutionPolicy,
+        Retry,
+        RuntimeConfig,
+    )
     from loom_kernel.runtime.api import configure, get_run, resume, run, runs, sql
+    from loom_kernel.runtime.cancellation import (
+        CancellationRegistry,
+        CancelScope,
+        cancellation_registry,
+        create_cancellation_registry,
+    )
+    from loom_kernel.runtime.options import Continuation, ParentRun
     from loom_kernel.runtime.run import Run
     from loom_kernel.runtime.store import store
     from loom_kernel.views.notices import WorkflowNotice
@@ -105,7 +121,7 @@ _HOMES = {
     "loom_kernel.authoring.unknown": ("Finished", "UnknownAttempt"),
     "loom_kernel.authoring.workflow": ("WorkflowDefinition", "resolve_inputs", "workflow"),
     "loom_kernel.errors": (
-        "AnswerError", "ChildWorkflowError", "DefinitionError", "FatalError", "ForkError", "InputError", "JournalError", "LoomError",
+        "AnswerError", "ChildWorkflowError", "DefinitionError", "FatalError", "ForkError", "InputError", "InsufficientStateError", "JournalError", "LoomError",
         "MutatedArgumentError", "NeedsAnswer", "OutputError", "ParallelFailure", "ResumeError", "RetryableError",
         "RunError", "RunFailed", "RunStopped", "SettingsError", "SqlError", "StageFailed", "StepFailed", "StepTimeout",
         "StorageUnavailableError", "UnhashableArgumentError", "UnknownRunError", "UnknownWorkflowError",
@@ -113,8 +129,14 @@ _HOMES = {
         "is_retryable_workflow_error",
     ),
     "loom_kernel.engine.frontier": ("GraphFrontierTracker",),
-    "loom_kernel.policies": ("Budget", "Retry"),
+    "loom_kernel.policies": (
+        "Budget", "ExecutionMode", "ExecutionPolicy", "INTERACTIVE_POLICY", "NON_INTERACTIVE_POLICY", "Retry", "RuntimeConfig",
+    ),
     "loom_kernel.runtime.api": ("configure", "get_run", "resume", "run", "runs", "sql"),
+    "loom_kernel.runtime.cancellation": (
+        "CancelScope", "CancellationRegistry", "cancellation_registry", "create_cancellation_registry",
+    ),
+    "loom_kernel.runtime.options": ("Continuation", "ParentRun"),
     "loom_kernel.runtime.run": ("Run",),
     "loom_kernel.runtime.store": ("store",),
     "loom_kernel.views.notices": ("WorkflowNotice",),
@@ -124,19 +146,27 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "INTERACTIVE_POLICY",
+    "NON_INTERACTIVE_POLICY",
     "AnswerError",
     "Artifact",
     "Budget",
+    "CancelScope",
     "CancelToken",
+    "CancellationRegistry",
     "ChildWorkflowError",
     "Context",
+    "Continuation",
     "DefinitionError",
+    "ExecutionMode",
+    "ExecutionPolicy",
     "FatalError",
     "Finished",
     "ForkError",
     "GraphFrontierTracker",
     "Image",
     "InputError",
+    "InsufficientStateError",
     "JournalError",
     "LoomError",
     "MaxOutput",
@@ -148,6 +178,7 @@ __all__ = [
     "NeedsAnswer",
     "OutputError",
     "ParallelFailure",
+    "ParentRun",
     "People",
     "Registry",
     "ResumeError",
@@ -160,6 +191,7 @@ __all__ = [
     "RunResult",
     "RunSnapshot",
     "RunStopped",
+    "RuntimeConfig",
     "SettingsError",
     "SqlError",
     "StageFailed",
@@ -189,7 +221,9 @@ __all__ = [
     "WorkflowNotice",
     "WouldBlock",
     "__version__",
+    "cancellation_registry",
     "configure",
+    "create_cancellation_registry",
     "create_registry",
     "create_store",
     "current_step",

@@ -374,6 +374,16 @@ class ResumeError(LoomError):
     """A run cannot be resumed as asked; the sentence says why and what can be done."""
 
 
+class InsufficientStateError(ResumeError):
+    """A run cannot be continued: it does not say at what it failed, and nobody said from where to go on.
+
+    Attributes:
+        code: the reference's spelling: insufficient_state.
+    """
+
+    code = "insufficient_state"
+
+
 class ForkError(LoomError):
     """A run cannot be forked as asked; the sentence says why and what can be done."""
 

@@ -3,7 +3,42 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import InitVar, dataclass
+from typing import Literal
+
+ExecutionMode = Literal["interactive", "non_interactive"]
+"""Whether somebody is there who answers questions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionPolicy:
+    """What whoever starts a run can expect of the person in front of it.
+
+    Args:
+        mode: its name.
+        allow_human_input: an open question waits for its answer; otherwise whoever waits for the run gets ``NeedsAnswer``.
+        await_terminal_run: who starts a run for somebody else waits until it rests (``loom run``).
+        allow_input_picker: missing inputs may be asked for.
+    """
+
+    mode: ExecutionMode
+    allow_human_input: bool
+    await_terminal_run: bool
+    allow_input_picker: bool
+
+
+INTERACTIVE_POLICY = ExecutionPolicy(
+    mode="interactive", allow_human_input=True, await_terminal_run=False, allow_input_picker=True
+)
+"""Somebody is there."""
+
+NON_INTERACTIVE_POLICY = ExecutionPolicy(
+    mode="non_interactive", allow_human_input=False, await_terminal_run=True, allow_input_picker=False
+)
+"""Nobody is there: a schedule, a test, another program."""
+
+POLICIES = {policy.mode: policy for policy in (INTERACTIVE_POLICY, NON_INTERACTIVE_POLICY)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,3 +125,39 @@ class Budget:
                 raise ValueError(f"Budget({name}={value!r}): a number that is not negative is needed; 0 means no limit")
             if name == "max_tokens" and not isinstance(value, int):
                 raise ValueError(f"Budget(max_tokens={value!r}): a whole number is needed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuntimeConfig:
+    """What one start may set that otherwise comes from the settings. Written ``run(..., config=RuntimeConfig(...))``.
+
+    It holds for the executions that this start makes, children included; a resume in another process has its settings.
+
+    Args:
+        default_concurrency: branches of ``ctx.parallel`` and ``ctx.map`` that are at work at once, where neither the call nor
+            the input ``max_concurrency`` says; None begins all.
+        max_depth: how deep workflows nest, the outermost counted.
+        budget: limits for the fields that neither the start nor the definition sets.
+        status_file: keep the run's state in this JSON file as long as it is executed here; True puts it into
+            ``.loom/status/``. The file is for others to read: what cannot be written is logged, and the run goes on.
+        persist_runs: without effect; the journal has every run (``journal="memory"`` is one that forgets).
+        resume_in_flight: without effect; the setting ``resume`` says it.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+
+    default_concurrency: int | None = None
+    max_depth: int | None = None
+    budget: Budget | None = None
+    status_file: bool | str | os.PathLike[str] = False
+    persist_runs: bool = True
+    resume_in_flight: str | bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("default_concurrency", "max_depth"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+                raise ValueError(f"RuntimeConfig({name}={value!r}): a whole number of at least 1 is needed")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise ValueError(f"RuntimeConfig(budget={self.budget!r}): a Budget(...) is needed")

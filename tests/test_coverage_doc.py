@@ -46,7 +46,13 @@ NAMES = {
         GraphFrontierTracker.on_spawn GraphFrontierTracker.on_settle GraphFrontierTracker.current_parents
         GraphFrontierTracker.replace_parents GraphFrontierTracker.get_nodes GraphFrontierTracker.get_parents
         GraphFrontierTracker.reset StageNode
-        on_run_start on_stage_start on_stage_end on_run_end on_stage_session_event
+        run(cwd=) run(ui=) run(execution_mode=) run(signal=) run(defer_workflow_start=) run(cancellation=) run(config=)
+        run(journal=) run(registry=) run(depth=) run(run_id=) run(continuation=) run(parent_run=) run(store=)
+        use_prompt_nodes_for_ui persistence stage_control_registry mcp models confirm_stage_readiness
+        INTERACTIVE_POLICY NON_INTERACTIVE_POLICY ExecutionPolicy ExecutionMode RuntimeConfig Continuation ParentRun
+        CancellationRegistry.register CancellationRegistry.register_child CancellationRegistry.abort
+        CancellationRegistry.abort_all CancellationRegistry.unregister CancellationRegistry.is_aborted CancelScope
+        InsufficientStateError on_run_start on_stage_start on_stage_end on_run_end on_stage_session_event
     """,
     "the journal": """
         RunJournal create_run get_run list_runs acquire takeover takeover_expired lease_state renew release append read

@@ -63,11 +63,11 @@ async def drive(
     with x.at_work(call):
         if gives_up:
             x.recorder.ride(ev.MismatchAccepted(recorded=list(gives_up), called=call.node_id))
-        if x.depth >= x.engine.max_depth:
+        if x.depth >= x.max_depth:
             error = ChildWorkflowError(
                 definition.name,
                 "was not started",
-                f"workflows nest at most {x.engine.max_depth} deep (maxDepth exceeded); the setting max_depth allows more",
+                f"workflows nest at most {x.max_depth} deep (maxDepth exceeded); the setting max_depth allows more",
             )
             return await _failed(x, call, error, None, 0.0)
         result = await _run(x, call, definition, inputs, budget)

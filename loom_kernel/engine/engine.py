@@ -21,12 +21,14 @@ from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
 from loom_kernel.engine import budgets, forking, output
+from loom_kernel.engine.children import MANY
 from loom_kernel.engine.claiming import MAX_CRASHES, Refused, crashes, version_of
 from loom_kernel.engine.edited import edited_child
 from loom_kernel.engine.entries import Listener
 from loom_kernel.engine.execution import Execution
 from loom_kernel.engine.executor import Executor
 from loom_kernel.engine.forking import Family
+from loom_kernel.engine.keys import child_run_id
 from loom_kernel.engine.plan import EditPlan, StartPlan
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.result_cache import ResultCache
@@ -45,7 +47,7 @@ from loom_kernel.errors import (
 from loom_kernel.events import RunCreated
 from loom_kernel.ids import Ids, RunId
 from loom_kernel.journal.abc import Append, Holder, LeaseAcquired, LeaseHeld, RunJournal, RunSummary, Subscription
-from loom_kernel.policies import Budget
+from loom_kernel.policies import Budget, RuntimeConfig
 
 if TYPE_CHECKING:
     from loom_kernel.engine.replaying import Replay
@@ -128,6 +130,9 @@ class Engine:
         listener: Listener | None = None,
         family: Family | None = None,
         edits: events.RunEdited | None = None,
+        config: RuntimeConfig | None = None,
+        depth: int = 0,
+        defer: bool = False,
     ) -> Execution:
         """Start a run; it is durable when this returns.
 
@@ -139,6 +144,9 @@ class Engine:
             listener: hears every event, from the first.
             family: the records that a fork begins with.
             edits: which of those run again.
+            config: what this start sets otherwise than the settings, for its children too.
+            depth: how deep it is nested in what started it.
+            defer: begin the body a turn of the loop later, so that an end that is asked for at once comes first.
 
         Raises:
             InputError: everything that is wrong with the inputs.
@@ -160,7 +168,19 @@ class Engine:
             if family is not None:
                 acquired = await forking.begin(self, acquired, family)
                 history = History.of(acquired.entries)
-            return self._begin(Execution(self, definition, values, acquired, history, listener=listener, edits=edits))
+            execution = Execution(
+                self,
+                definition,
+                values,
+                acquired,
+                history,
+                listener=listener,
+                edits=edits,
+                config=config,
+                depth=depth,
+                defer=defer,
+            )
+            return self._begin(execution)
 
     async def resume(
         self,
@@ -174,6 +194,7 @@ class Engine:
         budget: Budget | None = None,
         listener: Listener | None = None,
         edits: events.RunEdited | None = None,
+        config: RuntimeConfig | None = None,
     ) -> Execution:
         """Go on with a run: its body runs again from the top, and what is recorded is not done again.
 
@@ -184,6 +205,7 @@ class Engine:
             secrets: the secret inputs, which are not stored.
             edits: what runs again although it is recorded; see :meth:`plan_edited`.
             budget: limits from here on, beside those that counted before; what was spent stays spent.
+            config: as for :meth:`start`.
 
         Raises:
             UnknownRunError: there is no such run.
@@ -215,6 +237,7 @@ class Engine:
                 budget=budget,
                 listener=listener,
                 edits=edits,
+                config=config,
             )
             return self._begin(execution)
 
@@ -498,7 +521,7 @@ class Engine:
 
     def _check(self, summary: RunSummary, definition: WorkflowDefinition[..., Any]) -> None:
         header = summary.header
-        if header.parent_run_id is not None:
+        if header.parent_run_id is not None and opened_by_parent(summary.run_id, header):
             raise ResumeError(
                 f"run {summary.run_id} is a child of run {header.root_run_id or header.parent_run_id}; "
                 f"resume that one: `%loom resume {header.root_run_id or header.parent_run_id}`"
@@ -608,7 +631,7 @@ class Engine:
         loop = asyncio.get_running_loop()
         end = loop.time() + grace_s
         closing: dict[str, asyncio.Task[None]] = {}
-        while roots := [x for x in self.executions.values() if x.depth == 1]:
+        while roots := [x for x in self.executions.values() if not x.nested]:
             late = loop.time() >= end
             for root in roots:
                 family = [x for x in self.executions.values() if x is root or x.root_run_id == root.run_id]
@@ -623,7 +646,7 @@ class Engine:
         if self._closed:
             return
         self._closed = True
-        roots = [execution for execution in self.executions.values() if execution.depth == 1]
+        roots = [execution for execution in self.executions.values() if not execution.nested]
         if roots:
             await asyncio.wait([asyncio.ensure_future(execution.close("closed")) for execution in roots])
         if self._loop is not None:
@@ -659,6 +682,12 @@ def working_folder() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def opened_by_parent(run_id: str, created: RunCreated) -> bool:
+    """Whether ``ctx.workflow`` of its parent opened a run, and so goes on with it; others only name a parent."""
+    parent, node_id = created.parent_run_id or "", created.parent_node_id or ""
+    return any(child_run_id(parent, node_id, nth) == run_id for nth in range(MANY))
 
 
 def why_not(run_id: str, status: str, resumable: bool) -> str:

@@ -43,7 +43,7 @@ from loom_kernel.engine.turns import Turns
 from loom_kernel.errors import JournalError, LoomError, StaleLeaseError, WorkflowExit
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, JournalEntry, LeaseAcquired
-from loom_kernel.policies import Budget
+from loom_kernel.policies import Budget, RuntimeConfig
 
 if TYPE_CHECKING:
     from loom_kernel.engine.dry import DryRun
@@ -93,11 +93,17 @@ class Execution:
         by: str = "",
         listener: Listener | None = None,
         edits: ev.RunEdited | None = None,
+        config: RuntimeConfig | None = None,
+        depth: int = 0,
+        defer: bool = False,
     ) -> None:
         from loom_kernel.engine.context import RunContext
 
         self.engine, self.definition, self.inputs, self.accept = engine, definition, inputs, accept
-        self.depth: int = 1 if parent is None else parent[0].depth + 1
+        self.nested = parent is not None
+        self.depth: int = depth + 1 if parent is None else parent[0].depth + 1
+        self.config: RuntimeConfig = config or (RuntimeConfig() if parent is None else parent[0].config)
+        self._defer = defer
         self.run_id = RunId(acquired.lease.run_id)
         self.lease = acquired.lease
         self.history: History = history
@@ -158,6 +164,7 @@ class Execution:
                 budgets.from_record(history.budget),
                 budgets.from_record(created.budget) if created is not None else None,
                 definition.budget,
+                self.config.budget,
                 engine.budget,
             ),
             None if parent is None else parent[0].ledger,
@@ -195,11 +202,17 @@ class Execution:
 
     @property
     def concurrency(self) -> int | None:
-        """What the input ``max_concurrency`` says, where there is one: how many branches ``ctx.parallel`` has at work."""
+        """How many branches ``ctx.parallel`` has at work: as the input ``max_concurrency`` says, where there is one, else
+        what the start set for all."""
         asked = self.inputs.get("max_concurrency")
-        if isinstance(asked, bool) or not isinstance(asked, (int, float)):
-            return None
-        return int(asked) if 1 <= asked < math.inf else None
+        if isinstance(asked, bool) or not isinstance(asked, (int, float)) or not 1 <= asked < math.inf:
+            return self.config.default_concurrency
+        return int(asked)
+
+    @property
+    def max_depth(self) -> int:
+        """How deep workflows nest here, the outermost counted."""
+        return self.config.max_depth or self.engine.max_depth
 
     def on_output(self, handle: LiveHandle) -> None:
         """A step printed or said how far it is: write it, after a moment in which more may come."""
@@ -306,7 +319,7 @@ class Execution:
                 self.recorder.ride(self.edits, key=f"edited:{self.lease.epoch}")
             if self.history.cancel is not None:
                 self.end(cancelled(self.history.cancel))
-            else:
+            elif await self._deferred():
                 context = self.engine.context.copy()
                 context.run(current.set, self.context)
                 self._loop.create_task(self._body(), name=f"loom body {self.run_id}", context=context)
@@ -320,9 +333,17 @@ class Execution:
                 raise
             log.exception("run %s could not be brought to rest", self.run_id)
 
+    async def _deferred(self) -> bool:
+        """Whether the body is still to begin, a turn of the loop later where the start asked for one."""
+        if self._defer:
+            await asyncio.sleep(0)
+        return self._ending is None
+
     async def _body(self) -> None:
         error: BaseException | None = None
         value: Any = None
+        if self._ended.done():
+            return  # asked for before the author's first line
         self.start_branch(self.tracker.root)
         try:
             value = await self.definition.call(self.context, self.inputs)

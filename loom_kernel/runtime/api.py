@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
+from loom_kernel.authoring.launcher import get_launcher
 from loom_kernel.errors import DefinitionError
-from loom_kernel.runtime import Run, RunList, get_runtime
+from loom_kernel.runtime import Run, RunList, Runtime, get_runtime
 
 if TYPE_CHECKING:
+    from loom_kernel.authoring.registry import Registry
     from loom_kernel.authoring.workflow import WorkflowDefinition
-    from loom_kernel.policies import Budget
+    from loom_kernel.policies import Budget, ExecutionMode, RuntimeConfig
     from loom_kernel.runtime.callbacks import OnRunEnd, OnRunStart, OnStage
+    from loom_kernel.runtime.cancellation import CancellationRegistry
+    from loom_kernel.runtime.options import Continuation, ParentRun
+    from loom_kernel.views.store import Store
 
 
 def configure(
@@ -121,6 +126,29 @@ def run(
     on_stage_start: OnStage | None = None,
     on_stage_end: OnStage | None = None,
     on_run_end: OnRunEnd | None = None,
+    cwd: str | os.PathLike[str] | None = None,
+    ui: Any = None,
+    execution_mode: ExecutionMode | None = None,
+    signal: Any = None,
+    cancellation: CancellationRegistry | None = None,
+    defer_workflow_start: bool = False,
+    config: RuntimeConfig | Mapping[str, Any] | None = None,
+    journal: Any = None,
+    registry: Registry | None = None,
+    depth: int = 0,
+    run_id: str | None = None,
+    continuation: Continuation | Mapping[str, Any] | None = None,
+    parent_run: ParentRun | Mapping[str, Any] | None = None,
+    store: Store | None = None,
+    adapters: Any = None,
+    models: Any = None,
+    confirm_stage_readiness: Callable[..., Any] | None = None,
+    on_stage_session_event: Callable[..., Any] | None = None,
+    use_prompt_nodes_for_ui: bool = True,
+    overlay: Any = None,
+    persistence: Any = None,
+    stage_control_registry: Any = None,
+    mcp: Any = None,
     **options: Any,
 ) -> Run[Any]:
     """Start a workflow, given itself or by its name; durable when it returns.
@@ -139,23 +167,75 @@ def run(
         on_stage_end: called likewise when it completed, failed or was cancelled.
         on_run_end: called with the run's id, its status, what it returned, its error as text and the reason that it gave
             to ``ctx.exit``; None where there is none.
+        cwd: the folder that the run works in (``ctx.cwd``); the process's own when left out.
+        ui: answers the questions of this run and its children: an object with methods ``confirm(message)``,
+            ``input(message)``, ``select(message, options)``, ``editor(initial)``, ``form(message, schema)``, plain or
+            async. A kind that it has no method for waits for others, and so does what it answers wrongly.
+        execution_mode: ``"interactive"``: an open question waits for its answer. ``"non_interactive"``: whoever waits for
+            the run gets :class:`NeedsAnswer`. Left out, the place of the call says it.
+        signal: kills the run when it says so: a :class:`CancelScope`, ``ctx.cancelled`` of another run, or an event of
+            asyncio or threading. Heard as long as this start's execution lasts.
+        cancellation: where the run is registered while it is executed; :data:`cancellation_registry` when left out.
+        defer_workflow_start: begin the body a turn of the loop later; an end that is asked for meanwhile comes first.
+        config: see :class:`RuntimeConfig`; a mapping of its fields will do.
+        journal: keep this run, and its children, in another journal than the configured one: ``"memory"``, a folder, an
+            address, a journal that is open (not closed by us), or a coroutine function that opens one. ``get_run`` and
+            the like look in the configured one: hold on to the handle.
+        registry: where a name is looked up; workflows that ``@workflow`` defined when left out.
+        depth: how deep the run is nested in what starts it; it counts against ``max_depth``.
+        run_id: the run's id, where somebody needs to know it beforehand.
+        continuation: go on where another run failed; see :class:`Continuation`. Inputs that are left out are the source's.
+        parent_run: what the run is nested in; see :class:`ParentRun`.
+        store: shows this run and its children instead of the process's own store.
+        adapters, models, confirm_stage_readiness, on_stage_session_event: for model stages.
+        use_prompt_nodes_for_ui, overlay, persistence, stage_control_registry, mcp: without effect, so that calls that are
+            written after the reference work: questions always are nodes, the view is below the cell, the journal has
+            everything, nodes are controlled by the run's handle, and MCP servers are a setting.
         options: ``key, budget, tags, fresh, show, answers, worker``, as ``definition.options`` takes them.
 
     Raises:
         UnknownWorkflowError, InputError, DefinitionError: before anything runs.
+        ResumeError: ``run_id`` is taken, or the source cannot be continued (:class:`InsufficientStateError`).
+        StorageUnavailableError: the journal cannot be reached; there is no run.
     """
-    from loom_kernel.authoring.registry import registry
+    from loom_kernel.authoring.registry import registry as defined
     from loom_kernel.authoring.workflow import WorkflowDefinition
     from loom_kernel.runtime.callbacks import Callbacks, tell
+    from loom_kernel.runtime.options import RunOptions
 
+    more = RunOptions(
+        cwd=cwd,
+        ui=ui,
+        execution_mode=execution_mode,
+        signal=signal,
+        cancellation=cancellation,
+        defer_workflow_start=defer_workflow_start,
+        config=config,
+        journal=journal,
+        registry=registry,
+        depth=depth,
+        run_id=run_id,
+        continuation=continuation,
+        parent_run=parent_run,
+        store=store,
+        adapters=adapters,
+        models=models,
+        confirm_stage_readiness=confirm_stage_readiness,
+        on_stage_session_event=on_stage_session_event,
+    )
     if isinstance(definition, str):
-        definition = registry.get(definition)
+        definition = (registry if registry is not None else defined).get(definition)
     if not isinstance(definition, WorkflowDefinition):
         raise DefinitionError(f"run() takes a workflow or its name, not a {type(definition).__name__}")
     callbacks = Callbacks(
         on_run_start=on_run_start, on_stage_start=on_stage_start, on_stage_end=on_stage_end, on_run_end=on_run_end
     )
-    started: Run[Any] = definition.options(**options).start(**(inputs or {}))
+    start_options = definition.options(**options).start_options
+    given = definition.bind(**(inputs or {})) if continuation is None else dict(inputs or {})
+    runtime = cast("Runtime", get_launcher())
+    if journal is not None:
+        runtime = runtime.beside(journal)
+    started = runtime.start(definition, given, start_options, more)
     if callbacks.any:
         tell(started, callbacks)
     return started

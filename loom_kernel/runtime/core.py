@@ -32,6 +32,7 @@ from loom_kernel.engine.orphans import end_children
 from loom_kernel.engine.plan import StartPlan
 from loom_kernel.engine.replay import History
 from loom_kernel.errors import (
+    DefinitionError,
     InputError,
     NeedsAnswer,
     ResumeError,
@@ -48,9 +49,11 @@ from loom_kernel.journal.liveness import this_process
 from loom_kernel.policies import Budget
 from loom_kernel.runtime import look, outcome
 from loom_kernel.runtime.attendant import Attendant
+from loom_kernel.runtime.cancellation import Cancelling
 from loom_kernel.runtime.feeding import Feeding
 from loom_kernel.runtime.host import Host, Place, ScriptHost
 from loom_kernel.runtime.loop import LoopThread
+from loom_kernel.runtime.options import NOTHING, ParentRun, RunOptions
 from loom_kernel.runtime.run import Run
 from loom_kernel.runtime.runs import RunList
 from loom_kernel.runtime.sessions import Sessions
@@ -103,11 +106,15 @@ class Runtime:
         self.ids = ids or Ids()
         self.attendant = Attendant(self)
         self.feeding = Feeding(self)
+        self.cancelling = Cancelling(self)
         self._make_journal = journal
         self._journal: RunJournal | None = None
         self._engine: Any = None
         self._opening: asyncio.Lock | None = None
         self._temporary: Path | None = None
+        self._setting: str | Path | None = None  # which journal, where it is not the configured one
+        self._borrowed = False  # somebody else closes it
+        self._beside: dict[Any, Runtime] = {}  # for runs that were started on journals of their own
         self._runs: weakref.WeakValueDictionary[str, Run[Any]] = weakref.WeakValueDictionary()
         self._live: set[Run[Any]] = set()
         self._tuning = Tuning()
@@ -164,7 +171,7 @@ class Runtime:
         self.feeding.notify_on = self._notify_on()
         place = self.host.place()
         testing = bool(self.settings.get("test")) and self._make_journal is None
-        fresh = testing and self.settings.find("home").value is None
+        fresh = testing and self.settings.find("home").value is None and self._setting is None
         if testing:
             self.clock = VirtualClock()
         if fresh:
@@ -187,7 +194,7 @@ class Runtime:
             budget=self._project_budget(),
             max_depth=self._max_depth(),
         )
-        self._engine.begin_listeners.append(self.feeding.begun)
+        self._engine.begin_listeners += [self.cancelling.begun, self.feeding.begun]
         self._engine.session_listeners.append(self._said)
         self._journal = journal
         self._sessions = Sessions(holder.id)
@@ -208,7 +215,7 @@ class Runtime:
     async def _open_configured(self, holder: Holder) -> RunJournal:
         from loom_kernel.journal.selection import resolve_run_journal
 
-        return await resolve_run_journal(holder=holder, clock=self.clock, settings=self.settings)
+        return await resolve_run_journal(self._setting, holder=holder, clock=self.clock, settings=self.settings)
 
     def _project_budget(self) -> Budget | None:
         """What the settings say.
@@ -277,10 +284,31 @@ class Runtime:
 
         self.loop.call(seed, "store", "store")
 
+    def beside(self, journal: Any) -> Runtime:
+        """The runtime of another journal: for runs that were started with ``run(..., journal=)``. It ends with this one.
+
+        Args:
+            journal: one that is open (it is not closed by us), what opens one, or a setting as ``journal`` takes it.
+
+        Raises:
+            StorageConfigError: it is none of these.
+        """
+        from loom_kernel.runtime.journals import choose
+
+        choice = choose(journal)
+        with self._place_lock:
+            if choice.key not in self._beside:
+                other = Runtime(self.settings, self.host, journal=choice.make)
+                other._setting, other._borrowed = choice.setting, choice.borrowed
+                self._beside[choice.key] = other
+            return self._beside[choice.key]
+
     def close(self) -> None:
         """Stop owning runs, close the journal, end the thread. What ran is interrupted and can be resumed."""
         if self._closed:
             return
+        for other in self._beside.values():
+            other.close()
         opened = self._journal is not None
         if opened and not self.loop.inside:
             with contextlib.suppress(Exception):
@@ -301,7 +329,7 @@ class Runtime:
             await self.agents.doors.close()
         if self._engine is not None:
             await self._engine.close()
-        if self._journal is not None:
+        if self._journal is not None and not self._borrowed:
             await self._journal.close()
 
     async def on_loop(self, make: Callable[[], Awaitable[T]]) -> T:
@@ -315,12 +343,19 @@ class Runtime:
 
     # ------------------------------------------------------------ starting
 
-    def start(self, definition: WorkflowDefinition[..., Any], inputs: dict[str, Any], options: Options) -> Run[Any]:
+    def start(
+        self,
+        definition: WorkflowDefinition[..., Any],
+        inputs: dict[str, Any],
+        options: Options,
+        more: RunOptions = NOTHING,
+    ) -> Run[Any]:
         """Start a run, or find the unfinished one of the same identity; durable when it returns."""
-        definition.validate_inputs(inputs)
+        if more.continuation is None:  # which has the source's
+            definition.validate_inputs(inputs)
         place = self.host.place()
         run, how = self.loop.call(
-            lambda: self._start(definition, inputs, options, place),
+            lambda: self._start(definition, inputs, options, place, more),
             f"{definition.fn.__name__}.start()",
             f"{definition.fn.__name__}.start_async()",
         )
@@ -368,41 +403,114 @@ class Runtime:
         return result
 
     async def _start(
-        self, definition: WorkflowDefinition[..., Any], given: dict[str, Any], options: Options, place: Place
+        self,
+        definition: WorkflowDefinition[..., Any],
+        given: dict[str, Any],
+        options: Options,
+        place: Place,
+        more: RunOptions = NOTHING,
     ) -> tuple[Run[Any], str]:
         journal = await self.opened()
         if options.worker:
             _check_for_worker(definition, options)
+        await self._check_options(journal, more)
+        if more.continuation is not None:
+            from loom_kernel.runtime import continuing
+
+            run = await continuing.go_on(self, definition, given, options, place, more)
+            return run, run.how
         inputs = definition.validate_inputs(given)
         encoded, blobs = encode_inputs(inputs)
         looks = self._looks(options, place)
         if looks:
             await self._sessions.look_back(journal, place.notebook)
-        created = self._created(definition, encoded, options, place)
-        if not options.fresh:
+        created = self._created(definition, encoded, options, place, more)
+        if not options.fresh and not more.new:
             found = await look.find(self, journal, created, looks=looks)
             if found is None and looks and not options.worker:
                 done = await self._sessions.take(journal, created, look.same_start)
                 found = look.Found(done, "finished") if done is not None else None
             if found is not None:
-                return await self._continue(found, definition, inputs, options)
+                return await self._continue(found, definition, inputs, options, more)
         if blobs:
             await journal.put_blobs(blobs)
-        run_id = await self._new_id(journal)
-        run: Run[Any] = self.run_object(run_id)
+        run_id = RunId(more.run_id) if more.run_id is not None else await self._new_id(journal)
         if options.worker:
             await journal.create_run(run_id, created)
+            run = self.run_object(run_id)
             await run._load()
             return run, ""
         if options.answers:
             self.attendant.script(run_id, options.answers)
-        execution = await self._engine.start(definition, inputs, created, run_id=run_id)
+        return await self.begin(definition, inputs, created, run_id, more), ""
+
+    async def begin(
+        self,
+        definition: WorkflowDefinition[..., Any],
+        inputs: dict[str, Any],
+        created: events.RunCreated,
+        run_id: RunId,
+        more: RunOptions = NOTHING,
+        **how: Any,
+    ) -> Run[Any]:
+        """Make the run and begin to execute it; ``how`` as :meth:`Engine.start` takes it. On the loop thread."""
+        self._prepare(run_id, more)
+        execution = await self._engine.start(
+            definition,
+            inputs,
+            created,
+            run_id=run_id,
+            config=more.config,
+            depth=more.depth,
+            defer=more.defer_workflow_start,
+            **how,
+        )
+        run: Run[Any] = self.run_object(run_id)
         self._executes(run, execution)
-        return run, ""
+        self._apply(run, more)
+        return run
+
+    async def _check_options(self, journal: RunJournal, more: RunOptions) -> None:
+        """Raises: DefinitionError, ResumeError when a start cannot be as it is asked for."""
+        most = getattr(more.config, "max_depth", None) or self._max_depth()
+        if more.depth + 1 > most:
+            raise DefinitionError(
+                f"run(depth={more.depth}): workflows nest at most {most} deep (maxDepth exceeded); the setting max_depth allows more"
+            )
+        if more.run_id is not None and await journal.get_run(RunId(more.run_id)) is not None:
+            raise ResumeError(f"run {more.run_id} is there already; resume it, or leave run_id out")
+
+    def _prepare(self, run_id: str, more: RunOptions) -> None:
+        """What must be known before a run's execution begins."""
+        if more.store is not None:
+            self.feeding.choose(run_id, more.store)
+        if more.cancellation is not None:
+            self.cancelling.choose(run_id, more.cancellation)
+        if more.ui is not None:
+            self.attendant.person(run_id, more.ui)
+        path = getattr(more.config, "status_file", False)
+        if path:
+            from loom_kernel.runtime.status_file import keep
+
+            self.feeding.add(run_id, keep(path, run_id, Path(self.settings.home().value)))
+
+    def _apply(self, run: Run[Any], more: RunOptions) -> None:
+        """What holds for a run that was started or found."""
+        if more.policy is not None:
+            run.policy = more.policy
+        if more.signal is not None and run.live:
+            self.cancelling.obey(run._execution, more.signal)
 
     def _created(
-        self, definition: WorkflowDefinition[..., Any], encoded: bytes, options: Options, place: Place
+        self,
+        definition: WorkflowDefinition[..., Any],
+        encoded: bytes,
+        options: Options,
+        place: Place,
+        more: RunOptions = NOTHING,
     ) -> events.RunCreated:
+        folder = Path(more.cwd) if more.cwd is not None else Path.cwd()
+        parent = more.parent_run if isinstance(more.parent_run, ParentRun) else None
         return events.RunCreated(
             workflow=definition.name,
             definition_version=definition.version,
@@ -414,8 +522,11 @@ class Runtime:
             cell=place.cell,
             nth=self._nth(definition, encoded, place),
             source=definition.source,
-            environment=surroundings(Path.cwd()),
-            cwd=str(Path.cwd()),
+            environment=surroundings(folder),
+            cwd=str(folder),
+            parent_run_id=parent.run_id if parent is not None else None,
+            parent_node_id=parent.stage_id if parent is not None else None,
+            root_run_id=(parent.root_run_id or parent.run_id) if parent is not None else None,
             session=self._sessions.id if self._looks(options, place) else "",
             continues=self._sessions.continues(place.notebook),
             family_version=family_version(definition.fn),
@@ -450,14 +561,18 @@ class Runtime:
         definition: WorkflowDefinition[..., Any],
         inputs: dict[str, Any],
         options: Options,
+        more: RunOptions = NOTHING,
     ) -> tuple[Run[Any], str]:
         run: Run[Any] = self.run_object(found.summary.run_id)
         if options.answers:
             self.attendant.script(found.summary.run_id, options.answers)
+        self._prepare(found.summary.run_id, more)
         if found.how == "resume" and not options.worker:
             secrets = {name: inputs[name] for name in definition.secret_inputs if name in inputs}
-            await self._resume(found.summary, definition, secrets=secrets)
+            await self._resume(found.summary, definition, secrets=secrets, config=more.config)
         await run._load()
+        self._apply(run, more)
+        self.feeding.show(run)
         return run, look.sentence(found, run.view)
 
     def executes(self, execution: Any) -> Run[Any]:

@@ -39,6 +39,7 @@ class Feeding:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._chosen: dict[str, Store] = {}  # by runs that were started with one of their own
+        self._more: dict[str, list[Store]] = {}  # by runs that are shown in further ones
         self._followed: weakref.WeakKeyDictionary[Store, dict[str, Followed]] = weakref.WeakKeyDictionary()
         self._telling: weakref.WeakKeyDictionary[Store, Telling] = weakref.WeakKeyDictionary()
         self.notify_on: frozenset[str] = frozenset(notices.KINDS)
@@ -47,21 +48,37 @@ class Feeding:
         """That run, and its children, belong to this store instead of the process's own."""
         self._chosen[run_id] = store
 
+    def add(self, run_id: str, store: Store) -> None:
+        """That run, and its children, are shown in this store, too."""
+        self._more.setdefault(run_id, []).append(store)
+
     def begun(self, execution: Execution) -> None:
         """An execution begins here."""
         try:
-            created = execution.history.created
+            created, run_id = execution.history.created, execution.run_id
             parent = created.parent_run_id if created is not None else None
             if parent in self._chosen:
-                self._chosen.setdefault(execution.run_id, self._chosen[parent])
-            store = self._chosen.get(execution.run_id) or once.known(STORE)
-            if store is None:
+                self._chosen.setdefault(run_id, self._chosen[parent])
+            if parent in self._more:
+                self._more.setdefault(run_id, self._more[parent])
+            stores = self._stores(run_id)
+            if not stores:
                 return
-            run = self._runtime.run_object(execution.run_id)
+            run = self._runtime.run_object(run_id)
             run._attach(execution)
-            self.follow(run, store, execution.entries)
+            for store in stores:
+                self.follow(run, store, execution.entries)
         except Exception:
             _log.exception("a store does not show a run; the run goes on")
+
+    def show(self, run: Run[Any]) -> None:
+        """A run that a start has found, wherever it is executed: with the stores of that start."""
+        for store in self._stores(run.id) if run.id in self._chosen or run.id in self._more else ():
+            self.follow(run, store, run._execution.entries if run._execution is not None else ())
+
+    def _stores(self, run_id: str) -> list[Store]:
+        own = self._chosen.get(run_id) or once.known(STORE)
+        return [*([own] if own is not None else []), *self._more.get(run_id, ())]
 
     def seed(self, store: Store) -> None:
         """A store that comes later: it shows what this process executes or has executed, as far as somebody holds it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -13,9 +14,11 @@ from loom_kernel.authoring.launcher import Options
 from loom_kernel.engine import forking
 from loom_kernel.engine.forking import Cut, Given
 from loom_kernel.errors import ForkError, UnknownRunError
+from loom_kernel.ids import RunId
 from loom_kernel.runtime import look
 from loom_kernel.runtime.core import encode_inputs
 from loom_kernel.runtime.node import NodeRef, find_node
+from loom_kernel.runtime.options import NOTHING, RunOptions
 from loom_kernel.views.node import split_node_id
 from loom_kernel.views.words import plural
 
@@ -37,10 +40,26 @@ class Fork(NamedTuple):
     fresh: bool = False
 
 
-async def fork(runtime: Runtime, source: Run[Any], place: Place, given: Fork) -> Run[Any]:
-    """Make the fork and begin it; see :meth:`Run.fork`. On the loop thread."""
+async def fork(
+    runtime: Runtime,
+    source: Run[Any],
+    place: Place,
+    given: Fork,
+    *,
+    definition: WorkflowDefinition[..., Any] | None = None,
+    options: Options | None = None,
+    more: RunOptions = NOTHING,
+) -> Run[Any]:
+    """Make the fork and begin it; see :meth:`Run.fork`. On the loop thread.
+
+    Args:
+        definition: what it executes; the one of the source's name when left out.
+        options: of its start; tags are those of ``given``.
+        more: what else its start was told.
+    """
     await source._load()
-    definition = runtime.definition_of(source.view.workflow, source._definition)
+    definition = definition or runtime.definition_of(source.view.workflow, source._definition)
+    options = options or Options()
     values = await _inputs(runtime, source, definition, dict(given.inputs or {}), dict(given.secrets or {}))
     path = given.from_node or ""
     if not isinstance(path, str):
@@ -57,7 +76,7 @@ async def fork(runtime: Runtime, source: Run[Any], place: Place, given: Fork) ->
     encoded, blobs = encode_inputs(values)
     labels = tuple(source.view.tags) if given.tags is None else given.tags
     created = msgspec.structs.replace(
-        runtime._created(definition, encoded, Options(tags=labels), place),
+        runtime._created(definition, encoded, replace(options, tags=labels), place, more),
         forked_from=source.id,
         forked_at=path,
         fork_answers=hashes,
@@ -68,12 +87,13 @@ async def fork(runtime: Runtime, source: Run[Any], place: Place, given: Fork) ->
             attached, how = await runtime._continue(found, definition, values, Options())
             attached.how = how
             return attached
-    new_id = await runtime._new_id(runtime.journal)
+    new_id = RunId(more.run_id) if more.run_id is not None else await runtime._new_id(runtime.journal)
     family = await forking.plan(runtime.journal, source.id, new_id, cut)
     if blobs:
         await runtime.journal.put_blobs(blobs)
-    execution = await runtime.engine.start(definition, values, created, run_id=new_id, family=family)
-    run: Run[Any] = runtime.executes(execution)
+    if options.answers:
+        runtime.attendant.script(new_id, options.answers)
+    run = await runtime.begin(definition, values, created, new_id, more, family=family)
     run.how = sentence(source, path, family)
     return run
 

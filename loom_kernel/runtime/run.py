@@ -26,7 +26,7 @@ from loom_kernel.errors import (
 )
 from loom_kernel.ids import RunId
 from loom_kernel.journal.abc import Append, AppendOutcome, JournalEntry
-from loom_kernel.policies import Budget
+from loom_kernel.policies import Budget, ExecutionPolicy
 from loom_kernel.runtime import outcome
 from loom_kernel.runtime.loop import tick, wait_for
 from loom_kernel.runtime.node import NodeRef, find_node
@@ -59,6 +59,7 @@ class Run(Generic[R]):
     Attributes:
         show: whether its live view is wanted.
         how: the sentence that says how a start found it; empty for a new run.
+        policy: whether an open question waits for its answer; None where the place of whoever waits says it.
     """
 
     def __init__(self, runtime: Runtime, run_id: str, definition: WorkflowDefinition[..., R] | None = None) -> None:
@@ -81,6 +82,7 @@ class Run(Generic[R]):
         self._seq = 0  # of the newest entry that was taken
         self.show = True
         self.how = ""
+        self.policy: ExecutionPolicy | None = None
 
     # ------------------------------------------------------------ facts
 
@@ -203,7 +205,7 @@ class Run(Generic[R]):
         loop, host = self._runtime.loop, self._runtime.host
         if loop.inside:
             raise WouldBlock(name, twin)
-        future = loop.submit(self._rests(host.place().headless))
+        future = loop.submit(self._rests(self._headless()))
         try:
             with host.waiting(self):
                 return wait_for(future, timeout)
@@ -219,8 +221,8 @@ class Run(Generic[R]):
     async def _wait_elsewhere(self) -> RunResult[R]:
         loop, host = self._runtime.loop, self._runtime.host
         if loop.inside:
-            return await self._rests(False)
-        future = loop.submit(self._rests(host.place().headless))
+            return await self._rests(self.policy is not None and self._headless())
+        future = loop.submit(self._rests(self._headless()))
         try:
             with host.waiting(self):
                 return await tick(future)
@@ -231,6 +233,10 @@ class Run(Generic[R]):
             raise raised from interrupt
         finally:
             future.cancel()
+
+    def _headless(self) -> bool:
+        """Whether nobody is there who would answer."""
+        return self._runtime.host.place().headless if self.policy is None else not self.policy.allow_human_input
 
     async def _rests(self, headless: bool) -> RunResult[R]:
         """On the loop thread: wait until the run rests, or until a headless wait meets a question nobody answers."""
