@@ -7,6 +7,7 @@ be a call always does.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import secrets
 from collections.abc import Callable, Mapping
@@ -31,12 +32,18 @@ class LocalModel:
         notify: told a line when bytes are on their way.
         file: the GGUF file that every local model is then.
         offline: fetch nothing.
+        grammar: hold the model to the schema of an answer while it writes it.
     """
 
     def __init__(
-        self, notify: Callable[[str], None] | None = None, *, file: str | None = None, offline: bool = False
+        self,
+        notify: Callable[[str], None] | None = None,
+        *,
+        file: str | None = None,
+        offline: bool = False,
+        grammar: bool = True,
     ) -> None:
-        self._notify, self._given, self._offline = notify, file, offline
+        self._notify, self._given, self._offline, self._grammar = notify, file, offline, grammar
         self._sidecars: dict[tuple[Path, int], Sidecar] = {}
         self._fetching: dict[str, asyncio.Future[Path]] = {}
 
@@ -53,6 +60,8 @@ class LocalModel:
             code = "missing_package" if "pip install" in str(error) else "provider_unavailable"
             raise ModelFailure(code, str(error), model=request.model) from None
         body, tooled = _body(request)
+        if not self._grammar:
+            body.pop("response_format", None)
         headers = {"Authorization": f"Bearer {address.key}"}
         try:
             async with asyncio.timeout(request.timeout_s):
@@ -66,7 +75,12 @@ class LocalModel:
         text, finish, usage = answer
         if not tooled:
             return Reply(text=text, finish=finish, usage=usage, model=request.model)
-        return _called(request, text, finish, usage, on_text)
+        reply = _called(request, text, finish, usage, on_text)
+        if any(_same(call, request) for call in reply.tool_calls):
+            # Small models make the call that they see once more, for ever. What it gave is there: an answer is wanted.
+            said = await self.complete(dataclasses.replace(request, tools=(), tool_choice="none"), on_text)
+            return dataclasses.replace(said, usage=_sum(usage, said.usage))
+        return reply
 
     async def _file(self, name: str) -> tuple[Path, int]:
         """The model's file, fetched if need be, and the length of its conversations."""
@@ -194,6 +208,26 @@ def _called(request: Request, text: str, finish: FinishReason, usage: Usage, on_
         return Reply(text=said, finish="stop" if finish == "tool_calls" else finish, usage=usage, model=request.model)
     made = ToolCall(id=f"call-{secrets.token_hex(6)}", name=name, arguments=json.dumps(arguments))
     return Reply(tool_calls=(made,), finish="tool_calls", usage=usage, model=request.model)
+
+
+def _same(call: ToolCall, request: Request) -> bool:
+    """Whether the conversation has that very call already."""
+    made = json.loads(call.arguments)
+    for message in request.messages:
+        for one in message.get("tool_calls") or ():
+            function = one["function"]
+            if function["name"] == call.name and json.loads(function["arguments"] or "{}") == made:
+                return True
+    return False
+
+
+def _sum(a: Usage, b: Usage) -> Usage:
+    return Usage(
+        input_tokens=a.input_tokens + b.input_tokens,
+        output_tokens=a.output_tokens + b.output_tokens,
+        cached_tokens=a.cached_tokens + b.cached_tokens,
+        cost_usd=0.0,
+    )
 
 
 async def _stream(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import signal
@@ -11,13 +12,19 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
+from loom_kernel import events as ev
+from loom_kernel.agents.doors import Candidate, Doors
 from loom_kernel.agents.local import catalogue, store
 from loom_kernel.agents.local.model import LocalModel
 from loom_kernel.agents.model import ModelFailure, Request
+from loom_kernel.authoring.context import Context
+from tests.agents.harness import ModelWorld
+from tests.engine.harness import events_of, rest
 
 SMALL = "local/smollm2-135m"
 HELLO = [{"role": "user", "content": "Say hello."}]
@@ -35,6 +42,12 @@ TOOL = {
         },
     },
 }
+
+
+class Form(BaseModel):
+    zip_code: int
+    kind: Literal["house", "flat"]
+
 
 Do = Callable[[LocalModel], Coroutine[Any, Any, None]]
 
@@ -180,3 +193,40 @@ def test_it_ends_with_its_parent() -> None:
     while Path(f"/proc/{child}").exists() and Path(f"/proc/{child}/stat").read_text().split()[2] != "Z":
         assert time.monotonic() < end, "the model's process outlived its parent"
         time.sleep(0.05)
+
+
+def test_without_its_grammar_answers_are_corrected_and_in_the_end_refused() -> None:
+    """The way on which a model goes that nothing holds: what does not fit is told to it, three times, and is never a value."""
+
+    async def do(_: LocalModel) -> None:
+        world = ModelWorld(model=lambda: SMALL)
+        held, free = LocalModel(), LocalModel(grammar=False)
+
+        class Short:
+            """Says no more than a few words, since it would never end."""
+
+            async def complete(self, request: Request, on_text: Any = None) -> Any:
+                return await door.complete(dataclasses.replace(request, max_tokens=40), on_text)
+
+        class Free(Doors):
+            def of(self, one: Candidate) -> Any:
+                return Short()
+
+        world.agents.doors = Free()
+
+        async def body(ctx: Context) -> Any:
+            return (await ctx.task("form", prompt="Fill the form for a house in Bern.", schema=Form)).structured
+
+        door = held
+        assert isinstance((await rest(await world.start(body), 60)).result, Form)
+        door = free
+        execution = await world.start(body)
+        result = await rest(execution, 100)
+        corrections = [e for e in events_of(execution, ev.MessageRecorded) if e.kind == "correction"]
+        assert 1 <= len(corrections) <= 3
+        assert isinstance(result.result, Form) or "do not fit the schema" in str(result.error)
+        await held.close()
+        await free.close()
+        await world.close()
+
+    with_model(do)
