@@ -21,6 +21,7 @@ from loom_kernel.authoring.workflow import WorkflowDefinition
 from loom_kernel.clock import Clock
 from loom_kernel.codec import Blob
 from loom_kernel.engine import budgets, forking, output
+from loom_kernel.engine.admission import Admission
 from loom_kernel.engine.children import MANY
 from loom_kernel.engine.claiming import MAX_CRASHES, Refused, crashes, version_of
 from loom_kernel.engine.edited import edited_child
@@ -32,7 +33,6 @@ from loom_kernel.engine.keys import child_run_id
 from loom_kernel.engine.plan import EditPlan, StartPlan
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.result_cache import ResultCache
-from loom_kernel.engine.waiting import done
 from loom_kernel.engine.watchdog import Watchdog
 from loom_kernel.errors import (
     InputError,
@@ -103,6 +103,7 @@ class Engine:
         self.executor = Executor()
         self.results = ResultCache(journal)
         self.context = contextvars.copy_context()
+        self.admission = Admission(self.context)
         # Whatever is made in here belongs to no run.
         self.context.run(current.set, None)
         self.context.run(in_step.set, None)
@@ -113,7 +114,6 @@ class Engine:
         self._watchdog: Watchdog | None = None
         self._limits: dict[str, tuple[int, asyncio.Semaphore]] = {}
         self._opening = 0
-        self._undoing: set[asyncio.Task[None]] = set()
         self._heard: set[str] = set()  # runs that something was posted to while they were being opened
         self._draining = False
         self._closed = False
@@ -151,7 +151,7 @@ class Engine:
         Raises:
             InputError: everything that is wrong with the inputs.
             ResumeError: a run of that id is held by somebody else, or is there already.
-            StorageUnavailableError: it could not be written.
+            StorageUnavailableError: it could not be written, or the journal has not answered in time.
         """
         self._open()
         values = definition.validate_inputs(inputs)
@@ -244,34 +244,19 @@ class Engine:
     async def _leased(
         self, asked: Coroutine[Any, Any, LeaseAcquired | LeaseHeld], *, new: bool = False
     ) -> LeaseAcquired | LeaseHeld:
-        """Wait for a lease. Where nobody waits for it any more when it comes, it is given back, and a ``new`` run removed:
-        a run that a living worker holds and does not execute could be resumed by nobody.
+        """Wait for a lease; for that of a ``new`` run not for ever. Where nobody waits for it any more when it comes, it is
+        given back, and a new run removed: one that a living worker holds and does not execute could be resumed by nobody.
         """
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(asked, context=self.context)
 
-        async def undo(acquired: LeaseAcquired) -> None:
-            with contextlib.suppress(JournalError):
-                if new and not History.of(acquired.entries).executions:
-                    await self.journal.delete_owned_run(acquired.lease)
-                else:
-                    await self.journal.release(acquired.lease)
-
-        def came(task: asyncio.Task[LeaseAcquired | LeaseHeld]) -> None:
-            if task.cancelled() or task.exception() is not None:
+        async def undo(acquired: LeaseAcquired | LeaseHeld) -> None:
+            if isinstance(acquired, LeaseHeld):
                 return
-            acquired = task.result()
-            if isinstance(acquired, LeaseAcquired):
-                undoing = loop.create_task(undo(acquired), context=self.context)
-                self._undoing.add(undoing)
-                undoing.add_done_callback(self._undoing.discard)
+            if new and not History.of(acquired.entries).executions:
+                await self.journal.delete_owned_run(acquired.lease)
+            else:
+                await self.journal.release(acquired.lease)
 
-        try:
-            await done(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(came)
-            raise
-        return task.result()
+        return await self.admission.admitted(asked, undo, bounded=new)
 
     async def plan_edited(
         self, run_id: str, definition: WorkflowDefinition[..., Any], *, secrets: Mapping[str, Any] | None = None

@@ -413,7 +413,8 @@ class Runtime:
         journal = await self.opened()
         if options.worker:
             _check_for_worker(definition, options)
-        await self._check_options(journal, more)
+        async with self._engine.admission.answering():
+            await self._check_options(journal, more)
         if more.continuation is not None:
             from loom_kernel.runtime import continuing
 
@@ -422,21 +423,24 @@ class Runtime:
         inputs = definition.validate_inputs(given)
         encoded, blobs = encode_inputs(inputs)
         looks = self._looks(options, place)
-        if looks:
-            await self._sessions.look_back(journal, place.notebook)
-        created = self._created(definition, encoded, options, place, more)
-        if not options.fresh and not more.new:
-            found = await look.find(self, journal, created, looks=looks)
-            if found is None and looks and not options.worker:
-                done = await self._sessions.take(journal, created, look.same_start)
-                found = look.Found(done, "finished") if done is not None else None
-            if found is not None:
-                return await self._continue(found, definition, inputs, options, more)
+        found = None
+        async with self._engine.admission.answering():
+            if looks:
+                await self._sessions.look_back(journal, place.notebook)
+            created = self._created(definition, encoded, options, place, more)
+            if not options.fresh and not more.new:
+                found = await look.find(self, journal, created, looks=looks)
+                if found is None and looks and not options.worker:
+                    done = await self._sessions.take(journal, created, look.same_start)
+                    found = look.Found(done, "finished") if done is not None else None
+        if found is not None:
+            return await self._continue(found, definition, inputs, options, more)
         if blobs:
             await journal.put_blobs(blobs)
         run_id = RunId(more.run_id) if more.run_id is not None else await self._new_id(journal)
         if options.worker:
-            await journal.create_run(run_id, created)
+            asked = journal.create_run(run_id, created)
+            await self._engine.admission.admitted(asked, lambda _: journal.delete_run(run_id))
             run = self.run_object(run_id)
             await run._load()
             return run, ""
