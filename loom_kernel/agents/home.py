@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel import events as ev
+from loom_kernel.agents import mcp
 from loom_kernel.agents.approval import allowed
 from loom_kernel.agents.asking import Limiter, RetrySettings
 from loom_kernel.agents.builtin.python import ScratchKernel
@@ -44,6 +45,7 @@ class Agents:
         routing: the person's limits for ``model="auto"``.
         script: the file of scripted models.
         accounts: further credentials, by account.
+        mcp: MCP servers, by name.
         agent_dir: where prompt templates and skills are.
         plugs: what tools need from outside: ``sql``, ``notebook``, ``delegate``.
         interactive: whether somebody is there to be asked.
@@ -63,6 +65,7 @@ class Agents:
     routing: Routing = field(default_factory=Routing)
     script: str | Path | None = None
     accounts: Mapping[str, Any] = field(default_factory=dict)
+    mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     agent_dir: Callable[[], Path | None] = lambda: None
 
     def __post_init__(self) -> None:
@@ -87,10 +90,14 @@ class Agents:
     @contextlib.asynccontextmanager
     async def tools_of(self, spec: Spec, turn: Turn, stage: Stage) -> AsyncIterator[dict[str, Tool]]:
         """The stage's tools by name, while it is at work."""
-        async with ScratchKernel() as kernel:
-            plugs = {**self.plugs, "delegate": stage.delegate}
-            known = builtin(plugs, kernel)
-            yield resolve(stage.what, spec, known, interactive=self.interactive())
+        async with contextlib.AsyncExitStack() as stack:
+            kernel = await stack.enter_async_context(ScratchKernel())
+            tools: list[Tool] = []
+            if self.mcp and spec.no_tools != "all":
+                at_hand = mcp.served(spec.name, self.mcp, spec.mcp, retry=self.retry, sleep=turn.sleep)
+                tools = await stack.enter_async_context(at_hand)
+            known = builtin({**self.plugs, "delegate": stage.delegate}, kernel)
+            yield resolve(stage.what, spec, known, tools, interactive=self.interactive())
 
     async def approve(
         self, spec: Spec, tool: Tool, arguments: dict[str, Any], turn: Turn, call_id: str, approved: set[str]

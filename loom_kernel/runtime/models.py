@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from loom_kernel.agents import mcp
 from loom_kernel.agents.asking import RetrySettings
 from loom_kernel.agents.doors import Doors
 from loom_kernel.agents.home import Agents
@@ -62,6 +63,7 @@ def agents(runtime: Runtime) -> Agents:
         patterns=tuple(settings.get("redact") or ()),
         script=script,
         accounts=accounts,
+        mcp=mcp.check(settings.get("mcp") or {}),
         plugs=_plugs(runtime),
         interactive=lambda: not runtime.host.place().headless,
     )
