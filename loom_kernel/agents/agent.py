@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,6 +110,8 @@ class Agent:
         queue: what else the stage is to hear.
         listeners: told of the session's events.
         opened: the prompt was said already, before a crash.
+        ready: asked at the end of a turn in which the person was asked something: None when the stage may end, else what
+            they say to it.
     """
 
     def __init__(
@@ -125,10 +127,11 @@ class Agent:
         queue: Queue,
         listeners: Sequence[Listener] = (),
         opened: bool = False,
+        ready: Callable[[int], Awaitable[str | None]] | None = None,
     ) -> None:
         self._turn, self._session, self._spec, self._asker = turn, session, spec, asker
         self._tools, self._approve, self._redact = dict(tools), approve, redact
-        self._queue, self._listeners, self._opened = queue, listeners, opened
+        self._queue, self._listeners, self._opened, self._ready = queue, listeners, opened, ready
         self._wanted = spec.wanted
         self._by_tool = self._wanted is not None and bool(self._tools)
         self._corrections = 0
@@ -178,14 +181,22 @@ class Agent:
             if last is not None and last.role == "assistant":
                 problem = self._problem()
                 if problem is None:
-                    if not await self._heard(self._queue.follow_up, "follow_up"):
-                        return self._answer()
-                    continue
+                    if await self._heard(self._queue.follow_up, "follow_up"):
+                        continue
+                    if self._ready is not None and self._asked_person():
+                        more = await self._ready(last.id)
+                        if more is not None:
+                            await self._record(self._say(more, (), "follow_up"))
+                            continue
+                    return self._answer()
                 await self._correct(problem)
                 continue
             if self._by_tool and self._value() is not None:
                 return self._answer()
             await self._call()
+
+    def _asked_person(self) -> bool:
+        return any(m.role == "tool" and m.kind == "ask_user_question" for m in self._spoken())
 
     async def _heard(self, queue: deque[Queued], kind: str) -> bool:
         """Take what waits in a queue into the session; what was said before a crash is not said again."""

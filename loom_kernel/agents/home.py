@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from loom_kernel import events as ev
 from loom_kernel.agents import mcp
+from loom_kernel.agents.adapters import NO_HOOKS, Hooks
 from loom_kernel.agents.approval import allowed
 from loom_kernel.agents.asking import Limiter, RetrySettings
 from loom_kernel.agents.builtin.python import ScratchKernel
@@ -42,6 +43,7 @@ class Agents:
         folder: where runs keep files: transcripts.
         patterns: regular expressions of further secrets.
         limiter: of rates, by name.
+        hooks: what starts of runs brought along, by the outermost run.
         routing: the person's limits for ``model="auto"``.
         script: the file of scripted models.
         accounts: further credentials, by account.
@@ -62,6 +64,7 @@ class Agents:
     plugs: Mapping[str, Callable[..., Awaitable[Any]]] = field(default_factory=dict)
     interactive: Callable[[], bool] = lambda: True
     limiter: Limiter | None = None
+    hooks: dict[str, Hooks] = field(default_factory=dict)
     routing: Routing = field(default_factory=Routing)
     script: str | Path | None = None
     accounts: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +76,15 @@ class Agents:
             self._secrets = [re.compile(pattern) for pattern in self.patterns]
         except re.error as error:
             raise SettingsError(f"redact in loom.toml: {error.pattern!r} is no regular expression: {error}") from None
+
+    def hooks_of(self, root_run_id: str) -> Hooks:
+        """What the run's start brought along."""
+        return self.hooks.get(root_run_id, NO_HOOKS)
+
+    def somebody(self, root_run_id: str) -> bool:
+        """Whether a person can be asked in that run."""
+        said = self.hooks_of(root_run_id).interactive
+        return self.interactive() if said is None else said
 
     def redact(self, text: str) -> str:
         """The text without what has the shape of a key, and what the project says is one."""
@@ -97,7 +109,7 @@ class Agents:
                 at_hand = mcp.served(spec.name, self.mcp, spec.mcp, retry=self.retry, sleep=turn.sleep)
                 tools = await stack.enter_async_context(at_hand)
             known = builtin({**self.plugs, "delegate": stage.delegate}, kernel)
-            yield resolve(stage.what, spec, known, tools, interactive=self.interactive())
+            yield resolve(stage.what, spec, known, tools, interactive=self.somebody(turn.root_run_id))
 
     async def approve(
         self, spec: Spec, tool: Tool, arguments: dict[str, Any], turn: Turn, call_id: str, approved: set[str]

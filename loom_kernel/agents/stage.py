@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from loom_kernel import codec
 from loom_kernel import events as ev
-from loom_kernel.agents import handoff, output
+from loom_kernel.agents import handoff, output, readiness
+from loom_kernel.agents.adapters import Hooks, OwnSession, StageExecutionMeta, closed, session_of
 from loom_kernel.agents.agent import Agent, Answer, Listener, Queue, Queued
 from loom_kernel.agents.asking import Asker
 from loom_kernel.agents.catalogue import Catalogue
@@ -58,7 +60,8 @@ class RunModels:
     @property
     def catalogue(self) -> Any:
         """``ctx.models``."""
-        return Catalogue(self.home)
+        given = self.home.hooks_of(self.port.root_run_id).models
+        return given if given is not None else Catalogue(self.home)
 
     def task(self, name: str, options: Mapping[str, Any], at: str) -> Coroutine[Any, Any, TaskResult]:
         """See ``Context.task``."""
@@ -134,6 +137,7 @@ class Stage(StageHandle):
     def __init__(self, models: RunModels, name: str, options: Mapping[str, Any], what: str, at: str) -> None:
         self._models, self._name, self.what, self._at = models, name, what, at
         self._home, self._port = models.home, models.port
+        self._options = dict(options)
         self._spec = spec_of(what, name, options)
         self._ref: SessionRef = self._port.session(name)
         self._chain: list[Candidate] | None = None  # what set_model and the like made of it
@@ -255,6 +259,12 @@ class Stage(StageHandle):
                 warnings.append(f"its prompt has {len(text):,} characters; hand large texts over as files, with reads=")
             text = handoff.to_read(self.what, spec.reads, turn.cwd) + text
         images = handoff.parts(spec.images)
+        hooks = self._home.hooks_of(turn.root_run_id)
+        if hooks.adapters.agent_session is not None or hooks.adapters.prompt is not None:
+            made = await session_of(hooks.adapters, self._options, self._meta(turn))
+            if not isinstance(made, OwnSession):
+                return await self._foreign(turn, spec, session, made, text, warnings)
+            spec = self._with_base(spec, made.options)
         asker = self._asker = await self._candidates(turn, spec, session, text)
         if preflight is not None:
             preflight(True)
@@ -270,10 +280,60 @@ class Stage(StageHandle):
                 queue=self._queue,
                 listeners=self._listeners,
                 opened=turn.spoken,
+                ready=self._ready(turn, spec, hooks),
             )
             self._tools = tools
             answer = await agent.run(text, images)
         return self._result(turn, spec, session, asker, answer, warnings)
+
+    def _meta(self, turn: Turn) -> StageExecutionMeta:
+        mode = "interactive" if self._home.somebody(turn.root_run_id) else "non_interactive"
+        group = self._spec.group
+        return StageExecutionMeta(
+            run_id=turn.run_id,
+            stage_id=turn.node_id,
+            stage_name=self._name,
+            group=group if isinstance(group, str) else None,
+            signal=turn.cancelled,
+            mode=mode,
+        )
+
+    def _with_base(self, spec: Spec, options: Mapping[str, Any]) -> Spec:
+        """The stage as its adapter wants it; what a prompt says itself stays."""
+        made = spec_of(self.what, self._name, check_options(self.what, options, STAGE_OPTIONS))
+        changed = {f.name: getattr(spec, f.name) for f in dataclasses.fields(Spec) if getattr(spec, f.name) != getattr(self._spec, f.name)}  # fmt: skip
+        return dataclasses.replace(made, **{**changed, "wanted": spec.wanted})
+
+    async def _foreign(
+        self, turn: Turn, spec: Spec, session: Session, made: Any, text: str, warnings: list[str]
+    ) -> TaskResult:
+        """A prompt that another session than ours answers; it is one turn, asked again where it was cut off."""
+        redact = self._home.redact
+        if not turn.spoken:
+            said = session.add(session.next("user", redact(text), kind="prompt"))
+            await turn.record(said.event(session.name, withhold=spec.no_store))
+        subscribe = getattr(made, "subscribe", None)
+        end = subscribe(lambda event: turn.tell({"stage": self._name, "session": session.name, **event})) if callable(subscribe) else None  # fmt: skip
+        try:
+            with turn.busy():
+                answer = await made.prompt(text)
+        finally:
+            if callable(end):
+                end()
+            await closed(made)
+        if not isinstance(answer, str):
+            raise DefinitionError(f"{self.what}: its session answered with a {type(answer).__name__}; a text is needed")
+        reply = session.add(session.next("assistant", redact(answer)))
+        await turn.record(reply.event(session.name, withhold=spec.no_store))
+        value = spec.wanted.read(reply.text) if spec.wanted is not None else None
+        found = Answer(text=reply.text, answers=(reply.text,), structured=value, has_value=spec.wanted is not None)
+        return self._result(turn, spec, session, Asker(self._name, [Candidate("")], self._home.doors, retry=self._home.retry, timeout_s=1), found, warnings)  # fmt: skip
+
+    def _ready(self, turn: Turn, spec: Spec, hooks: Hooks) -> Callable[[int], Awaitable[str | None]] | None:
+        """The readiness gate, where somebody is there; see :mod:`.readiness`."""
+        if spec.wanted is not None or not self._home.somebody(turn.root_run_id):
+            return None
+        return functools.partial(readiness.ready, turn, hooks.confirm_stage_readiness)
 
     async def delegate(self, prompt: str, arguments: Mapping[str, Any], turn: ToolTurn) -> str:
         """A task for an agent of the stage's own, in a session of its own, with no more tools than the stage has.
@@ -426,6 +486,12 @@ class Stage(StageHandle):
                 redact=self._home.redact,
             )
             await turn.look()
+            own = self._home.hooks_of(turn.root_run_id).adapters.complete
+            if own is not None:
+                with turn.busy():
+                    return self._home.redact(
+                        await own(text, {"model": model, "max_tokens": max_tokens}, self._meta(turn))
+                    )
             messages = [{"role": "user", "content": text}]
             asked = await asker.ask(turn, messages, tools=(), response_format=None, deadline_s=None, on_text=None)
             await turn.record(asked.event)

@@ -205,6 +205,10 @@ class Runtime:
         run = self._runs.get(run_id)
         if run is not None:
             run._heard_said(node_id, event)
+        if "agents" in self.__dict__ and self.agents.hooks:
+            from loom_kernel.runtime import models
+
+            models.tell(self, run_id, node_id, event)
 
     async def _open_temporary(self) -> RunJournal:
         from loom_kernel.journal.duckdb_store import DuckDBRunJournal
@@ -267,9 +271,9 @@ class Runtime:
     @functools.cached_property
     def agents(self) -> Agents:
         """What model stages share; made when the first asks for it."""
-        from loom_kernel.runtime.models import agents
+        from loom_kernel.runtime import models
 
-        return agents(self)
+        return models.agents(self)
 
     def feed(self, store: Store) -> None:
         """Let a store show what is executed here, if anything was opened. From any thread."""
@@ -492,6 +496,10 @@ class Runtime:
             self.cancelling.choose(run_id, more.cancellation)
         if more.ui is not None:
             self.attendant.person(run_id, more.ui)
+        if more is not NOTHING:
+            from loom_kernel.runtime import models
+
+            models.prepare(self, run_id, more)
         path = getattr(more.config, "status_file", False)
         if path:
             from loom_kernel.runtime.status_file import keep

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import inspect
+import logging
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom_kernel.agents import mcp
+from loom_kernel.agents.adapters import Hooks, StageAdapters
 from loom_kernel.agents.asking import RetrySettings
 from loom_kernel.agents.doors import Doors
 from loom_kernel.agents.home import Agents
 from loom_kernel.agents.routing import Routing
-from loom_kernel.errors import SettingsError
+from loom_kernel.errors import DefinitionError, SettingsError
 
 if TYPE_CHECKING:
     from loom_kernel.runtime.core import Runtime
+    from loom_kernel.runtime.options import RunOptions
+
+log = logging.getLogger("loom_kernel")
 
 SQL_ROWS = 50
 """Rows of an answer that a model gets."""
@@ -90,3 +96,53 @@ def _table(cls: type[T], name: str, values: Mapping[str, Any] | None) -> T:
         raise SettingsError(
             f"[{name}] in loom.toml: one of {', '.join(values or ())} is not known; there are: {known}"
         ) from None
+
+
+def prepare(runtime: Runtime, run_id: str, more: RunOptions) -> None:
+    """Keep what a start brings for the model stages of its run.
+
+    Raises:
+        DefinitionError: it is not what it should be.
+    """
+    given = (more.adapters, more.models, more.confirm_stage_readiness, more.on_stage_session_event, more.policy)
+    if all(one is None for one in given):
+        return
+    for name in ("confirm_stage_readiness", "on_stage_session_event"):
+        fn = getattr(more, name)
+        if fn is not None and not callable(fn):
+            raise DefinitionError(f"run({name}=...): a function is needed, not a {type(fn).__name__}")
+    runtime.agents.hooks[run_id] = Hooks(
+        adapters=StageAdapters.of(more.adapters),
+        models=more.models,
+        confirm_stage_readiness=more.confirm_stage_readiness,
+        on_stage_session_event=more.on_stage_session_event,
+        interactive=None if more.policy is None else more.policy.allow_human_input,
+    )
+
+
+def tell(runtime: Runtime, run_id: str, node_id: str, event: Mapping[str, Any]) -> None:
+    """An event of a stage's session for whoever asked at the start; what they raise is of no concern."""
+    execution = runtime.engine.executions.get(run_id)
+    root = (execution.root_run_id if execution is not None else None) or run_id
+    fn = runtime.agents.hooks_of(root).on_stage_session_event
+    if fn is None:
+        return
+    try:
+        done = fn(run_id, node_id, event)
+    except Exception as error:
+        log.debug("on_stage_session_event raised %r", error)
+        return
+    if inspect.isawaitable(done):
+        task = asyncio.ensure_future(_ignoring(done))
+        _telling.add(task)
+        task.add_done_callback(_telling.discard)
+
+
+_telling: set[asyncio.Future[None]] = set()
+
+
+async def _ignoring(work: Awaitable[Any]) -> None:
+    try:
+        await work
+    except Exception as error:
+        log.debug("on_stage_session_event raised %r", error)

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from loom_kernel import events as ev
 from loom_kernel.agents.approval import ONCE, REFUSE, STAGE
 from loom_kernel.agents.builtin.python import ScratchKernel
+from loom_kernel.agents.readiness import READY
 from loom_kernel.agents.scripted import script
 from loom_kernel.agents.tools import Tool, ToolTurn, as_data, as_tool
 from loom_kernel.authoring.context import Context
@@ -304,6 +305,7 @@ def test_a_stage_asks_the_person_and_a_finished_stage_asks_nobody_again(tmp_path
         with script("demo", replies):
             execution = await world.start(body)
             await world.answer(execution, "left")
+            await world.answer(execution, READY, "work-ready")
             await asked(execution, "go")
             await world.restart()
             execution = await world.resume(execution.run_id, body)
