@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import heapq
 import itertools
 import time
@@ -90,7 +91,8 @@ class VirtualClock:
         future: asyncio.Future[None] = loop.create_future()
         heapq.heappush(self._timers, (self._now + max(0.0, seconds), next(self._order), future))
         if self._jumper is None or self._jumper.done():
-            self._jumper = loop.create_task(self._jump())
+            # In a context of its own: one that was made in a run's body would be cancelled with it, and nobody would jump.
+            self._jumper = loop.create_task(self._jump(), context=contextvars.Context())
         await future
 
     async def _jump(self) -> None:

@@ -51,12 +51,12 @@ class RetrySettings:
 class Limiter(Protocol):
     """Rate limits by name."""
 
-    async def acquire(self, name: str, tokens: int) -> None:
-        """Return when the call may be made."""
+    async def acquire(self, name: str, tokens: int) -> float:
+        """Return when the call may be made, and how long that took."""
         ...
 
-    def used(self, name: str, tokens: int) -> None:
-        """What it used in the end."""
+    def used(self, name: str, tokens: int, estimated: int) -> None:
+        """What it used in the end, in the place of what was thought."""
         ...
 
 
@@ -206,8 +206,9 @@ class Asker:
                 temperature=self.temperature,
                 timeout_s=self.timeout_s,
             )
+            thought = _estimate(messages) if self.limit is not None else 0
             if self.limiter is not None and self.limit is not None:
-                await self.limiter.acquire(self.limit, _estimate(messages))
+                await self.limiter.acquire(self.limit, thought)
             began, began_at = turn.monotonic(), turn.now()
             try:
                 door = self.doors.of(one)
@@ -221,7 +222,7 @@ class Asker:
                 usage = failure.usage or Usage()
                 message = self._redact(failure.message)
                 turn.spent(self._event(one, n, usage, began_at, turn.monotonic() - began, failure.code))
-                self._used(usage)
+                self._used(usage, thought)
                 rule = RULES[failure.code]
                 if rule.next is Next.STOP:
                     self.failures.append((one, failure.code, message))
@@ -239,15 +240,15 @@ class Asker:
                 turn.tell({"type": "fallback", "stage": self.stage, "model": str(self.now), "error": message})
                 n = 0
                 continue
-            self._used(reply.usage)
+            self._used(reply.usage, thought)
             event = self._event(one, n, reply.usage, began_at, turn.monotonic() - began, "")
             asked = Asked(model=reply.model or one.name, level=one.level, reply=reply, event=event)
             self.log.append(asked)
             return asked
 
-    def _used(self, usage: Usage) -> None:
+    def _used(self, usage: Usage, thought: int) -> None:
         if self.limiter is not None and self.limit is not None:
-            self.limiter.used(self.limit, usage.input_tokens + usage.output_tokens)
+            self.limiter.used(self.limit, usage.input_tokens + usage.output_tokens, thought)
 
     def _event(self, one: Candidate, n: int, usage: Usage, began_at: float, took: float, error: str) -> ev.ModelCalled:
         return ev.ModelCalled(

@@ -127,7 +127,7 @@ class StepDefinition(Generic[P, R]):
         mutates: bool = False,
         on_unknown: OnUnknown = "retry",
         store: str = "full",
-        limit: int | None = None,
+        limit: int | str | None = None,
     ) -> None:
         if isinstance(fn, type) or not callable(fn):
             raise DefinitionError(f"@step stands above a function, not above a {type(fn).__name__}")
@@ -168,10 +168,13 @@ class StepDefinition(Generic[P, R]):
             isinstance(self.timeout_s, (int, float)) and 0 < self.timeout_s < float("inf")
         ):
             refuse(f"timeout_s={self.timeout_s!r}: seconds above zero are needed")
-        if self.limit is not None and (
+        if isinstance(self.limit, str):
+            if not self.limit:
+                refuse('limit="": the name of a [limits.NAME] in loom.toml is needed')
+        elif self.limit is not None and (
             isinstance(self.limit, bool) or not isinstance(self.limit, int) or self.limit < 1
         ):
-            refuse(f"limit={self.limit!r}: a whole number of at least 1 is needed")
+            refuse(f"limit={self.limit!r}: a whole number of at least 1, or the name of a rate limit, is needed")
         if not callable(self.on_unknown) and self.on_unknown not in WORDS:
             refuse(f"on_unknown={self.on_unknown!r} is none of {', '.join(WORDS)}, and no function to ask")
         for option, known in (
@@ -348,7 +351,7 @@ def step(
     mutates: bool = False,
     on_unknown: Literal["retry", "fail", "ask"] | CheckFn = "retry",
     store: Literal["full", "digest", "pickle"] = "full",
-    limit: int | None = None,
+    limit: int | str | None = None,
 ) -> _StepDecorator: ...
 def step(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Make a function a durable step, identified by its name and arguments.
@@ -371,7 +374,7 @@ def step(fn: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
             ``"ask"`` asks the person. A function, sync or async, is given an :class:`UnknownAttempt` and says how far
             it came: ``Finished(value)`` with the result, or one of the three words. One that raises asks the person.
         store: ``"full"`` keeps the result, ``"digest"`` only its hash, ``"pickle"`` what nothing else can keep.
-        limit: how many calls of it run at once.
+        limit: how many calls of it run at once; or the name of a rate limit in ``loom.toml``, ``[limits.NAME]``.
 
     Raises:
         DefinitionError: a generator, a class, or an option out of its range.

@@ -131,7 +131,8 @@ class RunContext(Context):
             definition.retry,
             on_unknown=definition.on_unknown,
             code=x.codes.get(definition) or x.codes.setdefault(definition, definition.code),
-            limit=(definition.name, definition.limit) if definition.limit is not None else None,
+            limit=(definition.name, definition.limit) if isinstance(definition.limit, int) else None,
+            rate=definition.limit if isinstance(definition.limit, str) else None,
         )
         if definition.caching is not None:
             plan.cache = caching.wanted(x, call, identity, plan.code)

@@ -43,6 +43,7 @@ class Plan:
     Attributes:
         code: hash of its code, for steps whose change is recorded.
         limit: name and number of how many calls run at once.
+        rate: name of a rate limit.
         returns_failure: ``ctx.tool(failure_mode="return")``.
         restore: applied to a recorded result.
         cache: what an earlier run's result would be found under.
@@ -59,6 +60,7 @@ class Plan:
     restore: Any = None
     cache: caching.Wanted | None = None
     waits: bool = False
+    rate: str | None = None
 
 
 async def drive(x: Execution, call: Call, plan: Plan) -> Any:
@@ -85,6 +87,8 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
         return hit.value
     if len(x.live) >= x.max_open:
         await x.room()
+    if plan.rate is not None:
+        call.queued_s = await x.engine.capability("rates", "rate limits")().acquire(plan.rate)
     if plan.limit is None:
         return await _live(x, call, plan, record, gives_up)
     asked = x.engine.clock.monotonic()

@@ -65,6 +65,7 @@ from loom_kernel.views.store import Store
 
 if TYPE_CHECKING:
     from loom_kernel.agents.home import Agents
+    from loom_kernel.engine.rate_limits import RateLimits
 
 T = TypeVar("T")
 
@@ -264,9 +265,23 @@ class Runtime:
             "shown": shown,
             "widgets": lambda: self.host.widgets(),
             "storage": lambda port: RunStorage(port, of_put),
+            "rates": lambda: self.rates,
             "models": lambda port: self.agents.for_run(port),
             "namespace": self.namespace,
         }
+
+    @functools.cached_property
+    def rates(self) -> RateLimits:
+        """How often and how much may be asked of others.
+
+        Raises:
+            SettingsError: the settings' table is not what it should be.
+        """
+        from loom_kernel.engine.rate_limits import RateLimits
+
+        home = Path(self.settings.home().value)
+        shared = self._temporary is None and self._make_journal is None and home.is_dir()
+        return RateLimits(self.settings.get("limits") or {}, home if shared else None, self.clock)
 
     @functools.cached_property
     def agents(self) -> Agents:

@@ -69,6 +69,7 @@ def agents(runtime: Runtime) -> Agents:
         patterns=tuple(settings.get("redact") or ()),
         script=script,
         accounts=accounts,
+        limiter=runtime.rates,
         mcp=mcp.check(settings.get("mcp") or {}),
         plugs=_plugs(runtime),
         interactive=lambda: not runtime.host.place().headless,
