@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +63,19 @@ def test_links_lead_somewhere(page: Path) -> None:
     """A link to a file of the project has that file at its end."""
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_program_of_the_page_about_programs_runs(project: Path) -> None:
+    """As it stands there, in a process of its own."""
+    [program] = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "programs.md").read_text(), re.DOTALL)
+    (project / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"],
+        env={**os.environ, "LOOM_JOURNAL": "memory", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fetch completed" in done.stdout

@@ -348,6 +348,7 @@ class Runtime:
             await self.agents.doors.close()
         if self._engine is not None:
             await self._engine.close()
+        await self.feeding.finish()
         if self._journal is not None and not self._borrowed:
             await self._journal.close()
 
@@ -462,6 +463,9 @@ class Runtime:
             await self._engine.admission.admitted(asked, lambda _: journal.delete_run(run_id))
             run = self.run_object(run_id)
             await run._load()
+            self._prepare(run_id, more)
+            self._apply(run, more)
+            self.feeding.show(run)
             return run, ""
         if options.answers:
             self.attendant.script(run_id, options.answers)

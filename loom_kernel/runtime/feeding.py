@@ -7,7 +7,9 @@ that, nothing is followed and nothing costs. Whatever goes wrong here is logged;
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import time
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
@@ -28,6 +30,12 @@ if TYPE_CHECKING:
 STORE = "store"
 """The process's own store, as ``once`` knows it."""
 
+PAUSE_S = 0.02
+"""Seconds from one telling to the next, at least."""
+
+SHARE = 2
+"""How much longer than a telling the pause after it is."""
+
 _OUTPUT = 400
 
 _log = logging.getLogger("loom_kernel")
@@ -38,7 +46,8 @@ class Feeding:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._chosen: dict[str, Store] = {}  # by runs that were started with one of their own
+        # By runs that were started with one of their own; whoever gave it holds it.
+        self._chosen: weakref.WeakValueDictionary[str, Store] = weakref.WeakValueDictionary()
         self._more: dict[str, list[Store]] = {}  # by runs that are shown in further ones
         self._followed: weakref.WeakKeyDictionary[Store, dict[str, Followed]] = weakref.WeakKeyDictionary()
         self._telling: weakref.WeakKeyDictionary[Store, Telling] = weakref.WeakKeyDictionary()
@@ -57,8 +66,8 @@ class Feeding:
         try:
             created, run_id = execution.history.created, execution.run_id
             parent = created.parent_run_id if created is not None else None
-            if parent in self._chosen:
-                self._chosen.setdefault(run_id, self._chosen[parent])
+            if parent is not None and (chosen := self._chosen.get(parent)) is not None:
+                self._chosen.setdefault(run_id, chosen)
             if parent in self._more:
                 self._more.setdefault(run_id, self._more[parent])
             stores = self._stores(run_id)
@@ -104,9 +113,11 @@ class Feeding:
             followed.listen(entries)
         self.tell(store)
 
-    def ended(self, run_id: str, store: Store) -> None:
+    def ended(self, run: Run[Any], store: Store) -> None:
         """From here on only the store holds it."""
-        self._followed[store].pop(run_id, None)
+        self._followed[store].pop(run.id, None)
+        if not run.view.resumable and store in self._more.get(run.id, ()):
+            self._more[run.id] = [other for other in self._more[run.id] if other is not store]
 
     def gone(self, run_id: str) -> None:
         """The run was deleted from the journal."""
@@ -114,10 +125,15 @@ class Feeding:
             runs.pop(run_id, None)
             store.remove_run(run_id)
 
+    async def finish(self) -> None:
+        """Tell what was not told yet: this runtime ends."""
+        for telling in list(self._telling.values()):
+            await telling.finish()
+
     def tell(self, store: Store) -> None:
         """Let its subscribers hear of what changed, soon and in another thread: what they do holds up no run."""
         if store.watched:
-            self._telling.setdefault(store, Telling(self._runtime, store)).due()
+            self._telling.setdefault(store, Telling(self._runtime)).due(store)
 
 
 class Followed:
@@ -162,7 +178,7 @@ class Followed:
             if entry.type == ev.RunEnded.type:  # where it is resumed here, it begins here
                 self._listens = False
                 self._run._remove_listener(self._hear)
-                self._feeding.ended(self._run.id, store)
+                self._feeding.ended(self._run, store)
             self._feeding.tell(store)
         except Exception:
             _log.exception("a store missed something of a run; the run goes on")
@@ -185,17 +201,18 @@ class Followed:
 
 
 class Telling:
-    """Tells one store's subscribers, in a thread, one telling at a time."""
+    """Tells one store's subscribers, in a thread, one telling at a time. It holds the store only while there is something
+    to tell, and then to the end: nobody else may hold it any more."""
 
-    def __init__(self, runtime: Runtime, store: Store) -> None:
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._store = weakref.ref(store)
-        self._due = False
+        self._due: Store | None = None
+        self._hurry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def due(self) -> None:
+    def due(self, store: Store) -> None:
         """Something changed."""
-        self._due = True
+        self._due = store
         if self._task is None:
             loop = asyncio.get_running_loop()
             # Not in the context of whoever changed it: the telling would end with that run.
@@ -203,8 +220,19 @@ class Telling:
 
     async def _tell(self) -> None:
         try:
-            while self._due and (store := self._store()) is not None:
-                self._due = False
+            while (store := self._due) is not None:
+                self._due = None
+                began = time.monotonic()
                 await asyncio.to_thread(store.tell)
+                # Copies of thousands of nodes take their time, which runs need too.
+                with contextlib.suppress(TimeoutError):
+                    pause = max(PAUSE_S, SHARE * (time.monotonic() - began))
+                    await asyncio.wait_for(self._hurry.wait(), pause)
         finally:
             self._task = None
+
+    async def finish(self) -> None:
+        """Tell now what is due."""
+        self._hurry.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})

@@ -138,7 +138,7 @@ class Store:
         """Call ``fn`` with a fresh :meth:`snapshot` after each change; returns what ends that.
 
         Changes that somebody writes here are told at once, in their thread. What happens in runs is told in a thread
-        of its own, several changes that come together as one. What ``fn`` raises is logged and has no effect.
+        of its own, changes that come close together as one, the last one always. What ``fn`` raises is logged and has no effect.
 
         Raises:
             TypeError: it cannot be called.

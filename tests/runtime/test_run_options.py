@@ -304,6 +304,21 @@ def test_a_store_of_its_own_shows_a_run_and_its_children(
     until(lambda: [notice["kind"] for notice in late.notices()] == ["completed"])
 
 
+def test_a_run_that_is_left_to_a_worker_is_shown_where_its_start_says(
+    runtime: Runtime, asking: WorkflowDefinition[Any, Any]
+) -> None:
+    """While it waits, and when somebody executes it."""
+    store = create_store()
+    run = api.run(asking, worker=True, store=store)
+    assert [(shown["id"], shown["status"]) for shown in store.runs()] == [(run.id, "pending")]
+    taken = runtime.resume(run.id)
+    until(lambda: taken.prompts())
+    taken.answer(True)
+    taken.wait(timeout=20)
+    assert [shown["status"] for shown in store.runs()] == ["completed"]
+    assert [notice["kind"] for notice in store.notices()] == ["started", "awaiting_input", "completed"]
+
+
 def test_a_status_file_says_how_a_run_is(
     runtime: Runtime, asking: WorkflowDefinition[Any, Any], tmp_path: Path
 ) -> None:
@@ -319,6 +334,17 @@ def test_a_status_file_says_how_a_run_is(
     run.wait(timeout=20)
     until(lambda: said() == "completed")
     assert list(tmp_path.glob(".status*")) == []
+
+
+def test_the_end_is_in_the_status_file_when_its_process_ends(
+    runtime: Runtime, three: WorkflowDefinition[Any, Any], tmp_path: Path
+) -> None:
+    """A script that ends right after its run leaves no file that says "running"."""
+    file = tmp_path / "status.json"
+    assert api.run(three, config={"status_file": file}).wait(timeout=20).ok
+    runtime.close()
+    [shown] = json.loads(file.read_text())["runs"]
+    assert shown["status"] == "completed" and len(shown["tool_nodes"]) == 3 and "result" not in shown
 
 
 def test_a_status_file_that_cannot_be_written_harms_no_run(
