@@ -89,6 +89,7 @@ class Runtime:
         journal: opens a journal to use instead of the configured one; called on the loop thread.
         clock: time, for engine and journal.
         ids: where new ids come from.
+        loop: the thread of another runtime of this process, which has one for all runs; not ended by this one.
     """
 
     def __init__(
@@ -99,10 +100,12 @@ class Runtime:
         journal: Callable[[], Awaitable[RunJournal]] | None = None,
         clock: Clock | None = None,
         ids: Ids | None = None,
+        loop: LoopThread | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.host: Host = host or ScriptHost()
-        self.loop = LoopThread()
+        self.loop = loop or LoopThread()
+        self._own_loop = loop is None
         self.clock: Clock = clock or SystemClock()
         self.ids = ids or Ids()
         self.attendant = Attendant(self)
@@ -317,7 +320,7 @@ class Runtime:
         choice = choose(journal)
         with self._place_lock:
             if choice.key not in self._beside:
-                other = Runtime(self.settings, self.host, journal=choice.make)
+                other = Runtime(self.settings, self.host, journal=choice.make, loop=self.loop)
                 other._setting, other._borrowed = choice.setting, choice.borrowed
                 self._beside[choice.key] = other
             return self._beside[choice.key]
@@ -333,7 +336,8 @@ class Runtime:
             with contextlib.suppress(Exception):
                 self.loop.call(self._close, "close()", "close_async()", timeout=5)
         self._closed = True
-        self.loop.stop()
+        if self._own_loop:
+            self.loop.stop()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
         self._tuning.end()

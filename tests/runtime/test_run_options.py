@@ -30,6 +30,7 @@ from loom_kernel.policies import Budget, RuntimeConfig
 from loom_kernel.runtime import Run, Runtime, api
 from loom_kernel.runtime.options import Continuation, ParentRun, RunOptions
 from loom_kernel.views.store import create_store
+from tests.conftest import close_runtime, stop_hub
 from tests.runtime.conftest import DeskHost
 from tests.runtime.test_run import until
 
@@ -101,18 +102,16 @@ def test_wrong_options_start_nothing(runtime: Runtime, asking: WorkflowDefinitio
 
 
 def test_options_without_effect_are_taken(runtime: Runtime) -> None:
-    """Calls that are written after the reference work; those for model stages wait on the object for them."""
+    """Calls that are written after the reference work."""
 
     @workflow
     async def quick(ctx: Context) -> int:
         return 1
 
     run = api.run(
-        quick, use_prompt_nodes_for_ui=False, overlay=object(), persistence=object(), stage_control_registry={},
-        mcp=object(), adapters=object(), models=object(), confirm_stage_readiness=print, on_stage_session_event=print,
+        quick, use_prompt_nodes_for_ui=False, overlay=object(), persistence=object(), stage_control_registry={}, mcp=object(),
     )  # fmt: skip
     assert run.wait(timeout=20).result == 1
-    assert RunOptions(adapters="mine").adapters == "mine"
 
 
 def test_a_run_works_in_the_folder_it_is_given(
@@ -475,3 +474,23 @@ def test_a_continuation_needs_to_know_from_where(runtime: Runtime, three: Workfl
     fine.wait(timeout=20)
     with pytest.raises(ResumeError, match="is completed; only one that failed"):
         api.run(three, continuation=Continuation(source=fine))
+
+
+def test_a_run_in_another_folder_is_durable_there(project: Path) -> None:
+    """Through that folder's hub; a later process finds it there, and only there."""
+
+    @workflow
+    async def quick(ctx: Context) -> str:
+        return await work("once")
+
+    other = project / "other"
+    run = api.run(quick, journal=other)
+    try:
+        assert run.wait(timeout=30).result == "once"
+        assert api.runs() == [] and (other / "hub.json").exists()
+        close_runtime()
+        api.configure(home=other)
+        assert [(found.id, found.value) for found in api.runs()] == [(run.id, "once")]
+    finally:
+        close_runtime()
+        stop_hub(other)
