@@ -8,6 +8,7 @@ was whole is not asked for again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loom_kernel import events as ev
-from loom_kernel.agents import structured
+from loom_kernel.agents import compaction, structured
 from loom_kernel.agents.asking import Asked, Asker
 from loom_kernel.agents.model import ToolCall
 from loom_kernel.agents.session import Message, Session
@@ -138,7 +139,7 @@ class Agent:
         self._calls = 0
         self._warnings: list[str] = []
         self._began = turn.monotonic()
-        self._at_wrap_up = False
+        self._at_wrap_up = self._compacted = False
 
     # ------------------------------------------------------------ the loop
 
@@ -233,6 +234,7 @@ class Agent:
             response_format=wanted.response_format if wanted is not None else None,
             deadline_s=self._left(),
             on_text=stream.take,
+            on_overflow=self._shorter,
         )
         stream.end()
         reply = asked.reply
@@ -247,6 +249,33 @@ class Agent:
         self._tell("message_end", text=message.text, tool_calls=len(message.tool_calls))
         if reply.finish == "length":
             self._warnings.append(f"{asked.model} stopped at its limit of tokens, so that the answer may be cut off")
+
+    async def _shorter(self) -> Sequence[Mapping[str, Any]] | None:
+        """The conversation with a summary in the place of what came before this prompt; None when there is nothing before
+        it, or it was tried."""
+        path = list(self._session.path)
+        at = max((i for i, m in enumerate(path) if m.kind == "prompt"), default=0)
+        first = 1 if path and path[0].role == "system" else 0
+        if self._compacted or at - first < 2:
+            return None
+        self._compacted = True
+        rest = path[at:]
+        alone = self._asker.alone()
+        await compaction.compact(
+            self._turn,
+            self._session,
+            alone,
+            path[:at],
+            compaction.INSTRUCTIONS,
+            path[0].id if first else 0,
+            redact=self._redact,
+        )
+        copies = []
+        for message in rest:
+            again = dataclasses.replace(message, id=len(self._session.by_id) + 1, parent=self._session.leaf)
+            copies.append(self._session.add(again))
+        await self._record(*copies)
+        return self._session.chat
 
     def _unique(self, calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
         """Calls whose ids nothing in the session has; some providers count from 0 in every answer."""

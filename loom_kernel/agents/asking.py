@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -20,6 +20,8 @@ from loom_kernel.engine.stages import Turn
 from loom_kernel.errors import StageFailed
 
 T = TypeVar("T")
+
+OnOverflow = Callable[[], Awaitable[Sequence[Mapping[str, Any]] | None]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +128,13 @@ class Asker:
             made.log = self.log
             yield made
 
+    def alone(self) -> Asker:
+        """One that asks the candidate of now and no other."""
+        return Asker(
+            self.stage, [self.now], self.doors, retry=self.retry, timeout_s=self.timeout_s, limiter=self.limiter,
+            limit=self.limit, redact=self._redact,
+        )  # fmt: skip
+
     def give_up(self, turn: Turn, reason: str) -> None:
         """The candidate did not do, though it answered.
 
@@ -159,18 +168,21 @@ class Asker:
         response_format: Mapping[str, Any] | None,
         deadline_s: float | None,
         on_text: Callable[[str], None] | None,
+        on_overflow: OnOverflow | None = None,
     ) -> Asked:
         """Ask until somebody answers.
 
         Args:
             deadline_s: seconds for all of it; None for no such limit.
+            on_overflow: called when the conversation is too long for the candidate: shorter messages, or None when there
+                are none; then the next candidate is asked, since the same request cannot fit.
 
         Raises:
             StageFailed: nobody could, a model refused, or the time was up.
         """
         if deadline_s is None:
-            return await self._ask(turn, messages, tools, response_format, on_text)
-        found = await within(turn, deadline_s, self._ask(turn, messages, tools, response_format, on_text))
+            return await self._ask(turn, messages, tools, response_format, on_text, on_overflow)
+        found = await within(turn, deadline_s, self._ask(turn, messages, tools, response_format, on_text, on_overflow))
         if found is None:
             told = (
                 "; ".join(f"{a.model} after {a.event.duration_s:.1f} s" for a in self.log)
@@ -191,6 +203,7 @@ class Asker:
         tools: Sequence[Mapping[str, Any]],
         response_format: Mapping[str, Any] | None,
         on_text: Callable[[str], None] | None,
+        on_overflow: OnOverflow | None,
     ) -> Asked:
         n = 0
         while True:
@@ -227,6 +240,11 @@ class Asker:
                 if rule.next is Next.STOP:
                     self.failures.append((one, failure.code, message))
                     raise self._failed(failure.code, failure.retry_after_s) from failure
+                if failure.code == "context_overflow" and on_overflow is not None:
+                    shorter = await on_overflow()
+                    if shorter is not None:
+                        messages, n = shorter, n - 1
+                        continue
                 wait = self.retry.wait(n, failure, random.uniform(0.8, 1.2))
                 if wait is not None:
                     turn.say(f"{one}: {message}; trying again in {wait:.1f} s")

@@ -146,6 +146,7 @@ class Stage(StageHandle):
         self._queue = Queue()
         self._listeners: list[Listener] = []
         self._running = 0
+        self._alone = asyncio.Lock()
         self._node_id = ""
         self._prompted = False
         self._compacting: asyncio.Task[Any] | None = None
@@ -228,12 +229,14 @@ class Stage(StageHandle):
             spec = dataclasses.replace(spec, **{_FIELD.get(o, o): getattr(asked, _FIELD.get(o, o)) for o in options})
 
         async def work(turn: Turn) -> TaskResult:
-            self._running += 1
-            self._node_id = turn.node_id
-            try:
-                return await self._do(turn, spec, text, expand, preflight)
-            finally:
-                self._running -= 1
+            async with self._alone:  # a session says one thing after the other
+                self._running += 1
+                self._node_id = turn.node_id
+                turn.reserved = turn.cwd / spec.output if spec.output is not None else None
+                try:
+                    return await self._do(turn, spec, text, expand, preflight)
+                finally:
+                    self._running -= 1
 
         return self._port.turn(
             self._name,

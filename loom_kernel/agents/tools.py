@@ -46,6 +46,11 @@ class ToolTurn(Protocol):
         ...
 
     @property
+    def reserved(self) -> Path | None:
+        """A file that the stage writes at its end; no tool may."""
+        ...
+
+    @property
     def cancelled(self) -> Any:
         """The run's CancelToken."""
         ...

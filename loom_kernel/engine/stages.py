@@ -53,6 +53,8 @@ class Turn:
         self.cwd = cwd
         self.call_id = ""
         """Of the tool's call that is at work."""
+        self.reserved: Path | None = None
+        """A file that is written at the end, and by no tool."""
 
     @property
     def run_id(self) -> str:

@@ -87,13 +87,21 @@ def _matches(path: str, glob: str) -> bool:
     return fnmatch.fnmatch(path, glob) or fnmatch.fnmatch(path.rpartition("/")[2], glob)
 
 
+def _free(path: str, turn: ToolTurn) -> None:
+    """Raises: ProjectError: the stage writes that file itself."""
+    if turn.reserved is not None and _of(turn).path(path) == turn.reserved.resolve():
+        raise ProjectError(f"{path!r} is written with your answer when you are done; say in it what should stand there")
+
+
 async def _write(arguments: dict[str, Any], turn: ToolTurn) -> str:
+    _free(arguments["path"], turn)
     await asyncio.to_thread(_of(turn).write, arguments["path"], arguments["text"])
     return f"wrote {arguments['path']} ({len(arguments['text'].splitlines())} lines)"
 
 
 async def _edit(arguments: dict[str, Any], turn: ToolTurn) -> str:
     access = _of(turn)
+    _free(arguments["path"], turn)
 
     def edit() -> str:
         text = access.read(arguments["path"])
