@@ -20,7 +20,8 @@ from loom_kernel.views.run import RunView
 from loom_kernel.views.run_snapshot import RunSnapshot, StageSnapshot, ToolEvent, bounded, run_snapshot
 
 KEPT = 1_000
-"""Runs that are listed, about; of more, those that ended go, the oldest first. The journal has them all."""
+"""Runs that are listed, about; of more, those that ended go with their notices, the oldest first. The journal has
+them all."""
 
 _OVER = frozenset({"completed", "failed", "cancelled", "skipped"})
 """Statuses of a node that has ended."""
@@ -279,10 +280,9 @@ class Store:
     def remove_run(self, run_id: str) -> bool:
         """Take a run out, with its notices. The journal keeps what it has. False when it is not here."""
         with self._lock:
-            if self._runs.pop(run_id, None) is None:
+            if run_id not in self._runs:
                 return False
-            for id in [id for id, notice in self._notices.items() if notice.get("run_id") == run_id]:
-                del self._notices[id]
+            self._drop({run_id})
             self._moved()
         self.tell()
         return True
@@ -324,6 +324,11 @@ class Store:
         self.tell()
         return True
 
+    def _drop(self, run_ids: set[str]) -> None:
+        for run_id in run_ids:
+            del self._runs[run_id]
+        self._notices = {id: n for id, n in self._notices.items() if n.get("run_id") not in run_ids}
+
     def _moved(self) -> None:
         self._version += 1
 
@@ -338,8 +343,7 @@ class Store:
             self._runs[run_id] = _Held(None, folded)
             if len(self._runs) > KEPT + KEPT // 10:  # a tenth at a time: looking at all is not for every start
                 ended = [id for id, held in self._runs.items() if held.status in TERMINAL]
-                for old in ended[: max(0, len(self._runs) - KEPT)]:
-                    del self._runs[old]
+                self._drop(set(ended[: max(0, len(self._runs) - KEPT)]))
             self._moved()
 
     def changed(self) -> None:

@@ -317,6 +317,35 @@ def test_a_store_that_comes_later_shows_what_is_there(runtime: Runtime, monkeypa
     assert [n["id"] for n in found.notices()] == [f"{run.id}:completed"]
 
 
+def test_a_store_lists_a_bounded_number_of_runs(
+    runtime: Runtime, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest that ended go, with their notices; what goes on stays, however old it is."""
+    monkeypatch.setattr("loom_kernel.views.store.KEPT", 10)
+
+    @workflow
+    async def asks(ctx: Context) -> bool:
+        return await ctx.ui.confirm("Go on?", name="go")
+
+    @workflow
+    async def quick(ctx: Context) -> int:
+        return 1
+
+    waits = asks.start()
+    until(lambda: waits.prompts())
+    ids = []
+    for _ in range(12):
+        run = quick.options(fresh=True).start()
+        run.wait(timeout=20)
+        ids.append(run.id)
+    listed = [shown["id"] for shown in store.runs()]
+    assert listed == [waits.id, *ids[-len(listed) + 1 :]] and 10 <= len(listed) <= 11
+    assert {notice["run_id"] for notice in store.notices()} == set(listed)
+    assert len(list(runtime.runs())) == 13
+    waits.answer(True)
+    waits.wait(timeout=20)
+
+
 def test_a_second_import_keeps_the_one_registry_and_store() -> None:
     """# spec 5.54: modules that are reloaded, or imported again from nothing, hold the same registry, store and handles."""
     program = """
