@@ -12,6 +12,7 @@ import asyncio
 import importlib
 import os
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -161,6 +162,8 @@ class LiteLLMModel:
 def _import() -> Any:
     os.environ.setdefault("LITELLM_OFFLINE_MODE", "true")
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    # Of its own types, at the first answer; nothing that a person could do anything about.
+    warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier.*", category=UserWarning)
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     litellm.drop_params = False

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import atexit
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
 
 from loom_kernel.agents.asking import RetrySettings
 from loom_kernel.agents.doors import Doors
@@ -10,6 +15,13 @@ from loom_kernel.agents.home import Agents
 from loom_kernel.clock import Clock, VirtualClock
 from loom_kernel.journal.memory_store import MemoryRunJournal
 from tests.engine.harness import World, engine_on
+
+T = TypeVar("T")
+
+LITELLM_WARNS = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:litellm.*", "ignore::ResourceWarning", "ignore:.*ReadOnly.*:UserWarning"
+)
+"""Warnings of litellm about itself, which are errors in our tests."""
 
 
 class ModelWorld(World):
@@ -33,3 +45,15 @@ class ModelWorld(World):
     async def restart(self) -> None:
         await self.engine.close()
         self._plug_in()
+
+
+_runner: asyncio.Runner | None = None
+
+
+def on_one_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run on the loop of all tests that ask litellm: it keeps clients by their loop's address, which another may get."""
+    global _runner
+    if _runner is None:
+        _runner = asyncio.Runner()
+        atexit.register(_runner.close)
+    return _runner.run(work)

@@ -20,8 +20,10 @@ from loom_kernel.authoring.context import Context
 from loom_kernel.clock import SystemClock, VirtualClock
 from loom_kernel.errors import StageFailed
 from loom_kernel.testing.fake_openai import FakeOpenAI
-from tests.agents.harness import ModelWorld
+from tests.agents.harness import LITELLM_WARNS, ModelWorld, on_one_loop
 from tests.engine.harness import DyingJournal, events_of, nodes, rest, until
+
+pytestmark = LITELLM_WARNS
 
 
 class City(BaseModel):
@@ -80,7 +82,7 @@ def test_items_30_and_31_corrections_and_empty_answers_through_a_real_server(mon
 
     with FakeOpenAI() as fake:
         fake.reply("").json({"name": "Bern"}).json({"name": "Bern", "people": 1})
-        asyncio.run(main(fake))
+        on_one_loop(main(fake))
 
 
 def test_item_32_a_limited_primary_and_a_fallback_without_leave_is_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +98,7 @@ def test_item_32_a_limited_primary_and_a_fallback_without_leave_is_blocked(monke
     with FakeOpenAI() as fake:
         fake.when(lambda r: r["model"] == "one").error(429, times=3)
         fake.when(lambda r: r["model"] == "two").error(401)
-        asyncio.run(main(fake))
+        on_one_loop(main(fake))
 
 
 def test_item_33_a_slow_stream_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +118,7 @@ def test_item_33_a_slow_stream_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
         fake.when(lambda r: r["model"] == "one").reply("slow but here", chunk_s=0.4)
         fake.when(lambda r: r["model"] == "one").hang(times=3)
         fake.when(lambda r: r["model"] == "two").reply("quick")
-        asyncio.run(main(fake))
+        on_one_loop(main(fake))
 
 
 def test_item_34_an_overflow_is_compacted_once_and_then_the_next_model_is_asked(
@@ -150,7 +152,7 @@ def test_item_34_an_overflow_is_compacted_once_and_then_the_next_model_is_asked(
         fake.when(lambda r: last(r) == "third" and r["model"] == "one").context_overflow(times=2)
         fake.when(lambda r: r["messages"][0]["role"] == "system").reply("in short")
         fake.when(lambda r: last(r) == "third" and r["model"] == "two").reply("three")
-        asyncio.run(main(fake))
+        on_one_loop(main(fake))
 
 
 # ---------------------------------------------------------------- sessions and rests
@@ -405,4 +407,4 @@ def test_the_refusal_of_a_provider_stops_the_chain(monkeypatch: pytest.MonkeyPat
 
     with FakeOpenAI() as fake:
         fake.reply("x", finish="content_filter")
-        asyncio.run(main(fake))
+        on_one_loop(main(fake))

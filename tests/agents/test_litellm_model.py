@@ -18,8 +18,9 @@ from loom_kernel.agents.failures import RULES, Next
 from loom_kernel.agents.litellm_model import LiteLLMModel
 from loom_kernel.agents.model import ModelFailure, Reply, Request
 from loom_kernel.testing.fake_openai import FakeOpenAI
+from tests.agents.harness import LITELLM_WARNS, on_one_loop
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:litellm.*", "ignore::ResourceWarning")
+pytestmark = LITELLM_WARNS
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def ask(door: LiteLLMModel, fake: FakeOpenAI | None, texts: list[str] | None = N
             **given,
         }
     )
-    return asyncio.run(door.complete(request, None if texts is None else texts.append))
+    return on_one_loop(door.complete(request, None if texts is None else texts.append))
 
 
 def test_an_answer_streams_and_comes_whole_with_what_it_used(door: LiteLLMModel, fake: FakeOpenAI) -> None:
@@ -228,7 +229,7 @@ def test_cancelling_ends_the_request(door: LiteLLMModel) -> None:
 
     with FakeOpenAI() as fake:
         fake.reply("a b c d e f g h", chunk_s=0.3)
-        asyncio.run(main(fake))
+        on_one_loop(main(fake))
 
 
 def test_names_and_levels() -> None:
