@@ -30,6 +30,7 @@ bench: ## times beside bare fdatasync, DBOS and LangGraph, a journal of a millio
 	@$(VENV)/bin/python -m tests.bench.journal
 	@$(VENV)/bin/python -m tests.bench.scale
 	@$(VENV)/bin/python -m tests.bench.answer
+	@$(VENV)/bin/python -m tests.bench.agents
 
 lint: ## format and repair what can be repaired
 	@scripts/setup test

@@ -16,6 +16,7 @@ from loom_kernel.agents.approval import allowed
 from loom_kernel.agents.asking import Limiter, RetrySettings
 from loom_kernel.agents.builtin.python import ScratchKernel
 from loom_kernel.agents.doors import Candidate, Doors
+from loom_kernel.agents.messaging import Bus
 from loom_kernel.agents.routing import Routing, route
 from loom_kernel.agents.spec import Spec
 from loom_kernel.agents.toolbox import builtin, resolve
@@ -43,6 +44,7 @@ class Agents:
         folder: where runs keep files: transcripts.
         patterns: regular expressions of further secrets.
         limiter: of rates, by name.
+        bus: carries messages between stages.
         hooks: what starts of runs brought along, by the outermost run.
         routing: the person's limits for ``model="auto"``.
         script: the file of scripted models.
@@ -64,6 +66,7 @@ class Agents:
     plugs: Mapping[str, Callable[..., Awaitable[Any]]] = field(default_factory=dict)
     interactive: Callable[[], bool] = lambda: True
     limiter: Limiter | None = None
+    bus: Bus = field(default_factory=Bus)
     hooks: dict[str, Hooks] = field(default_factory=dict)
     routing: Routing = field(default_factory=Routing)
     script: str | Path | None = None
@@ -109,6 +112,7 @@ class Agents:
                 at_hand = mcp.served(spec.name, self.mcp, spec.mcp, retry=self.retry, sleep=turn.sleep)
                 tools = await stack.enter_async_context(at_hand)
             known = builtin({**self.plugs, "delegate": stage.delegate}, kernel)
+            known["intercom"] = stack.enter_context(stage.joined(turn, spec))
             yield resolve(stage.what, spec, known, tools, interactive=self.somebody(turn.root_run_id))
 
     async def approve(

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
+import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from loom_kernel import codec
 from loom_kernel import events as ev
-from loom_kernel.agents import handoff, output, readiness
+from loom_kernel.agents import handoff, messaging, output, readiness
 from loom_kernel.agents.adapters import Hooks, OwnSession, StageExecutionMeta, closed, session_of
 from loom_kernel.agents.agent import Agent, Answer, Listener, Queue, Queued
 from loom_kernel.agents.asking import Asker
@@ -40,6 +44,8 @@ from loom_kernel.errors import DefinitionError, LoomError, StageFailed
 if TYPE_CHECKING:
     from loom_kernel.agents.home import Agents
 
+log = logging.getLogger("loom_kernel")
+
 NO_MODEL = (
     'no model is configured. Name one: loom_kernel.configure(model="openai/gpt-5-mini") or LOOM_MODEL (any litellm name; '
     'its key in the usual variable), "local/smollm2-135m" for a small one on this machine, or model= at the stage'
@@ -56,6 +62,15 @@ class RunModels:
 
     def __init__(self, home: Agents, port: StagePort) -> None:
         self.home, self.port = home, port
+        port.when_over(self._over)
+
+    def _over(self) -> None:
+        """The run has ended: what was kept for its stages goes, and what nobody got is said once."""
+        self.home.hooks.pop(self.port.root_run_id, None)
+        for letter in self.home.bus.forget(self.port.root_run_id):
+            log.warning(
+                "run %s: nobody got the message of %s to %s", self.port.root_run_id, letter.sender, letter.wanted
+            )
 
     @property
     def catalogue(self) -> Any:
@@ -145,6 +160,7 @@ class Stage(StageHandle):
         self._kept = Session(self._ref.name)
         self._queue = Queue()
         self._listeners: list[Listener] = []
+        self._own_group = self._port.fresh("group").rpartition(":")[2] if self._spec.group is True else ""
         self._running = 0
         self._alone = asyncio.Lock()
         self._node_id = ""
@@ -288,6 +304,48 @@ class Stage(StageHandle):
             self._tools = tools
             answer = await agent.run(text, images)
         return self._result(turn, spec, session, asker, answer, warnings)
+
+    @contextlib.contextmanager
+    def joined(self, turn: Turn, spec: Spec) -> Iterator[Tool]:
+        """While a turn is at work, the stage can be written to; gives the tool by which it writes."""
+        group = messaging.group_of(turn.root_run_id, spec.group, lambda: self._own_group)
+        bus = self._home.bus
+        member = messaging.Member(
+            f"{group}/{self._name}", group, self._queue, lambda who, text: self._beside(turn, who, text)
+        )
+
+        async def keep(letter: messaging.Letter) -> None:
+            value = codec.encode(dataclasses.asdict(letter)).json
+            await turn.record(ev.MessagePosted(name=letter.wanted, value=msgspec.Raw(value), by=letter.sender))
+
+        kept = [
+            messaging.Letter(**msgspec.json.decode(bytes(one.value)))
+            for one in turn.posted
+            if one.by.startswith("workflow:")
+        ]
+        bus.join(member, kept)
+        try:
+            yield messaging.intercom(bus, lambda: member, keep)
+        finally:
+            bus.leave(member)
+
+    async def _beside(self, turn: Turn, who: str, text: str) -> str:
+        """What this stage's model says to another stage's question; its session is looked at and not changed."""
+        asker = Asker(
+            self._name,
+            self._chain or self._declared(self._spec),
+            self._home.doors,
+            retry=self._home.retry,
+            timeout_s=self._spec.timeout_s,
+            limiter=self._home.limiter,
+            limit=self._spec.limit,
+            redact=self._home.redact,
+        )
+        question = {"role": "user", "content": f"[question from {who}; answer it, and change nothing]\n{text}"}
+        said = [m for m in self._session.chat if not m.get("tool_calls") and m["role"] != "tool"]
+        asked = await asker.ask(turn, [*said, question], tools=(), response_format=None, deadline_s=None, on_text=None)
+        turn.spent(asked.event)
+        return self._home.redact(asked.reply.text)
 
     def _meta(self, turn: Turn) -> StageExecutionMeta:
         mode = "interactive" if self._home.somebody(turn.root_run_id) else "non_interactive"

@@ -20,6 +20,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 NAMES = (
     "read", "list", "search", "write", "edit", "bash", "python", "notebook", "sql", "ask_user_question", "subagent",
+    "intercom",
 )  # fmt: skip
 
 

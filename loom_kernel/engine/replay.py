@@ -128,6 +128,7 @@ class History:
         warned: dimensions of the budget that were warned of.
         budget: the limits that resumes gave, the newest of each.
         sessions: what was said in model stages, by the session's name, in order; moves within it among them.
+        posted: messages that stages sent each other.
         spoken: stages' turns whose prompt was said.
         asked: what models were asked in each stage's turn.
         begun: tool calls of stages that began, by session and the call's id.
@@ -160,6 +161,7 @@ class History:
         self.warned: set[str] = set()
         self.budget: dict[str, float] = {}
         self.sessions: dict[str, list[ev.MessageRecorded | ev.SessionMoved]] = {}
+        self.posted: list[ev.MessagePosted] = []
         self.spoken: set[str] = set()
         self.asked: dict[str, list[ev.ModelCalled]] = {}
         self.begun: set[tuple[str, str]] = set()
@@ -309,6 +311,9 @@ class History:
         if isinstance(e, ev.MessageRecorded) and e.kind == "prompt":
             self.spoken.add(node_id)
 
+    def _message_posted(self, e: ev.MessagePosted, _: str, seq: int) -> None:
+        self.posted.append(e)
+
     def _tool_called(self, e: ev.ToolCalled, _: str, seq: int) -> None:
         self.begun.add((e.session, e.call_id))
 
@@ -371,6 +376,7 @@ _FOLDS: dict[str, Callable[[History, Any, str, int], None]] = {
     ev.NodeFailurePassed.type: History._node_failure_passed,
     ev.NodeCancelled.type: History._node_cancelled,
     ev.ModelCalled.type: History._model_called,
+    ev.MessagePosted.type: History._message_posted,
     ev.MessageRecorded.type: History._said,
     ev.SessionMoved.type: History._said,
     ev.ToolCalled.type: History._tool_called,

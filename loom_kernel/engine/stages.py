@@ -95,6 +95,11 @@ class Turn:
         """What models were asked in this turn, also before a crash."""
         return self._x.history.asked.get(self.node_id, ())
 
+    @property
+    def posted(self) -> Sequence[ev.MessagePosted]:
+        """Messages of this run that the journal had when it was opened."""
+        return self._x.history.posted
+
     def begun(self, session: str, call_id: str) -> bool:
         """Whether that tool call began, now or before a crash."""
         return (session, call_id) in self._x.history.begun
@@ -235,6 +240,17 @@ class StagePort(RunPort):
     def root_run_id(self) -> str:
         """The outermost run that it belongs to."""
         return self._x.root_run_id or self._x.run_id
+
+    def when_over(self, fn: Callable[[], None]) -> None:
+        """Call ``fn`` when the outermost run has ended for good, if this is it."""
+        x = self._x
+
+        def over(_: Any) -> None:
+            if x.ending is not None and x.ending.final:
+                fn()
+
+        if x.root_run_id in (None, x.run_id):
+            x.result.add_done_callback(over)
 
     def session(self, name: str) -> SessionRef:
         """A new session for a stage of that name: the same one whenever the body comes here."""
