@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING, Any
 from loom_kernel._version import __version__
 
 if TYPE_CHECKING:
+    from loom_kernel.agents.adapters import StageAdapters, StageExecutionMeta, create_agent_session_adapter
+    from loom_kernel.agents.compaction import keep_context
+    from loom_kernel.agents.retention import WORKFLOW_ARTIFACT_RETENTION_MS
+    from loom_kernel.agents.tools import Tool, ToolTurn
     from loom_kernel.authoring.agents import (
         Artifact,
         Image,
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
         StageHandle,
         Step,
         TaskResult,
+        WorkflowControlEvent,
+        WorkflowDetails,
+        WorkflowIntercomSummary,
     )
     from loom_kernel.authoring.context import CancelToken, Context
     from loom_kernel.authoring.lint import WorkflowLintWarning
@@ -89,6 +96,7 @@ if TYPE_CHECKING:
         Retry,
         RuntimeConfig,
     )
+    from loom_kernel.project.worktrees import WorktreeSetup, setup_git_worktree
     from loom_kernel.runtime.api import configure, get_run, resume, run, runs, sql
     from loom_kernel.runtime.cancellation import (
         CancellationRegistry,
@@ -106,8 +114,13 @@ if TYPE_CHECKING:
 _HOMES = {
     "loom_kernel.authoring.agents": (
         "Artifact", "Image", "MaxOutput", "McpScope", "ModelAttempt", "ModelConstraints", "ModelUsage", "RouterSelection",
-        "StageHandle", "Step", "TaskResult",
+        "StageHandle", "Step", "TaskResult", "WorkflowControlEvent", "WorkflowDetails", "WorkflowIntercomSummary",
     ),
+    "loom_kernel.agents.adapters": ("StageAdapters", "StageExecutionMeta", "create_agent_session_adapter"),
+    "loom_kernel.agents.compaction": ("keep_context",),
+    "loom_kernel.agents.retention": ("WORKFLOW_ARTIFACT_RETENTION_MS",),
+    "loom_kernel.agents.tools": ("Tool", "ToolTurn"),
+    "loom_kernel.project.worktrees": ("WorktreeSetup", "setup_git_worktree"),
     "loom_kernel.authoring.context": ("CancelToken", "Context"),
     "loom_kernel.authoring.lint": ("WorkflowLintWarning",),
     "loom_kernel.authoring.people": ("People",),
@@ -148,6 +161,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "INTERACTIVE_POLICY",
     "NON_INTERACTIVE_POLICY",
+    "WORKFLOW_ARTIFACT_RETENTION_MS",
     "AnswerError",
     "Artifact",
     "Budget",
@@ -194,6 +208,8 @@ __all__ = [
     "RuntimeConfig",
     "SettingsError",
     "SqlError",
+    "StageAdapters",
+    "StageExecutionMeta",
     "StageFailed",
     "StageHandle",
     "StageSnapshot",
@@ -207,7 +223,9 @@ __all__ = [
     "Store",
     "StoreSnapshot",
     "TaskResult",
+    "Tool",
     "ToolEvent",
+    "ToolTurn",
     "UnhashableArgumentError",
     "UnknownAttempt",
     "UnknownRunError",
@@ -215,20 +233,26 @@ __all__ = [
     "UnrecordedStepWarning",
     "ValueNotStorableError",
     "WorkflowBudgetExceededError",
+    "WorkflowControlEvent",
     "WorkflowDefinition",
+    "WorkflowDetails",
     "WorkflowInfrastructureError",
+    "WorkflowIntercomSummary",
     "WorkflowLintWarning",
     "WorkflowNotice",
+    "WorktreeSetup",
     "WouldBlock",
     "__version__",
     "cancellation_registry",
     "configure",
+    "create_agent_session_adapter",
     "create_cancellation_registry",
     "create_registry",
     "create_store",
     "current_step",
     "get_run",
     "is_retryable_workflow_error",
+    "keep_context",
     "load_ipython_extension",
     "normalize_workflow_name",
     "registry",
@@ -236,6 +260,7 @@ __all__ = [
     "resume",
     "run",
     "runs",
+    "setup_git_worktree",
     "sql",
     "step",
     "store",

@@ -59,6 +59,7 @@ KNOWN: dict[str, _Known] = {
         _Known("limits", "", None, "table", "rate limits by name: requests_per_minute, tokens_per_minute"),
         _Known("mcp", "", None, "table", "MCP servers by name: command, args, env, url"),
         _Known("notifications", "", None, "table", "notices of runs: enabled, notify_on (a list of their kinds)"),
+        _Known("symlink_directories", "", None, "list", "folders that temporary worktrees share with their checkout"),
         _Known("redact", "", None, "list", "regular expressions of further secrets"),
         _Known("agent_dir", "LOOM_AGENT_DIR", None, "path", "the folder of prompt templates and skills"),
         _Known("stages_at_once", "LOOM_STAGES_AT_ONCE", None, "number", "model stages of one run that work at once"),

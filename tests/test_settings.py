@@ -147,7 +147,7 @@ def test_all_settings_are_listed_with_their_sources(folder: Path) -> None:
     listed = Settings({"LOOM_MODEL": "m"}, folder).all()
     assert [s.name for s in listed] == [
         "home", "journal", "answers", "resume", "test", "model", "local_model", "offline", "script", "fallback_models", "roles", "retry",
-        "model_routing", "accounts", "limits", "mcp", "notifications", "redact", "agent_dir", "stages_at_once", "max_depth",
+        "model_routing", "accounts", "limits", "mcp", "notifications", "symlink_directories", "redact", "agent_dir", "stages_at_once", "max_depth",
         "budget_cost", "budget_tokens", "budget_seconds", "budget_warn",
     ]  # fmt: skip
     assert {s.name: s.source for s in listed}["model"] == "environment"

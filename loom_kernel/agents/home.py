@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from loom_kernel.agents.tools import Tool
 from loom_kernel.authoring.agents import RouterSelection
 from loom_kernel.engine.redact import BLOT, redact_shapes
 from loom_kernel.errors import SettingsError
+from loom_kernel.project.worktrees import SYMLINKED
 
 if TYPE_CHECKING:
     from loom_kernel.agents.stage import RunModels, Stage
@@ -50,6 +51,7 @@ class Agents:
         script: the file of scripted models.
         accounts: further credentials, by account.
         mcp: MCP servers, by name.
+        symlinked: folders that temporary worktrees share with their checkout.
         agent_dir: where prompt templates and skills are.
         plugs: what tools need from outside: ``sql``, ``notebook``, ``delegate``.
         interactive: whether somebody is there to be asked.
@@ -72,6 +74,7 @@ class Agents:
     script: str | Path | None = None
     accounts: Mapping[str, Any] = field(default_factory=dict)
     mcp: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    symlinked: Sequence[str] = SYMLINKED
     agent_dir: Callable[[], Path | None] = lambda: None
 
     def __post_init__(self) -> None:

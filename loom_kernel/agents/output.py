@@ -13,9 +13,6 @@ from loom_kernel.authoring.agents import Artifact, MaxOutput
 
 EMPTY = "WARNING: the stage artifact is empty; search the companion transcript for this stage's work."
 
-RETENTION_MS = 30 * 24 * 3_600 * 1_000
-"""How long the folder of a run that is over is kept; exported as ``WORKFLOW_ARTIFACT_RETENTION_MS``."""
-
 
 def cut(text: str, limit: MaxOutput) -> str:
     """The text within its limits: lines first, then bytes at the end of a character, and a note where it was cut."""
@@ -64,10 +61,14 @@ def transcript(stage: str, messages: Sequence[Message]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def transcript_path(folder: Path, stage: str, session: str) -> Path:
-    """Where a stage's transcript lies in a run's folder."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", session).strip("-.") or "session"
-    return folder / f"{safe}.md"
+def safe(name: str) -> str:
+    """A name as a file may have it."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "stage"
+
+
+def transcript_path(folder: Path, session: str) -> Path:
+    """Where a session's transcript lies in a run's folder."""
+    return folder / f"{safe(session)}.md"
 
 
 def receipt(output: Path, transcript: Path | None, text: str) -> str:

@@ -23,6 +23,7 @@ from loom_kernel.agents.asking import Asker
 from loom_kernel.agents.catalogue import Catalogue
 from loom_kernel.agents.doors import Candidate, candidate
 from loom_kernel.agents.model import LEVELS, ThinkingLevel
+from loom_kernel.agents.places import place_of
 from loom_kernel.agents.session import WITHHELD, Session
 from loom_kernel.agents.spec import Spec, spec_of
 from loom_kernel.agents.tools import Tool, ToolTurn
@@ -162,7 +163,7 @@ class Stage(StageHandle):
         self._listeners: list[Listener] = []
         self._own_group = self._port.fresh("group").rpartition(":")[2] if self._spec.group is True else ""
         self._running = 0
-        self._alone = asyncio.Lock()
+        self._alone, self._idle = asyncio.Lock(), asyncio.Event()
         self._node_id = ""
         self._prompted = False
         self._compacting: asyncio.Task[Any] | None = None
@@ -247,12 +248,13 @@ class Stage(StageHandle):
         async def work(turn: Turn) -> TaskResult:
             async with self._alone:  # a session says one thing after the other
                 self._running += 1
+                self._idle.clear()
                 self._node_id = turn.node_id
-                turn.reserved = turn.cwd / spec.output if spec.output is not None else None
                 try:
-                    return await self._do(turn, spec, text, expand, preflight)
+                    return await self._placed(turn, spec, text, expand, preflight)
                 finally:
                     self._running -= 1
+                    self._idle.set()
 
         return self._port.turn(
             self._name,
@@ -261,8 +263,35 @@ class Stage(StageHandle):
             what=what,
             preview=lambda: codec.preview({"prompt": WITHHELD if spec.no_store else self._home.redact(text)}),
             at_once=self._home.at_once,
-            cwd=spec.cwd,
         )
+
+    async def _placed(
+        self, turn: Turn, spec: Spec, text: str, expand: bool, preflight: Callable[[bool], Any] | None
+    ) -> TaskResult:
+        """In the stage's folder, which may be a worktree that is gone afterwards."""
+        home = self._home.folder()
+        keep_in = home / turn.run_id / "artifacts" if home is not None else None
+        bound, name = turn.bound, f"{self._ref.run_id}/{self._ref.name}".replace("#", "-")
+        async with place_of(
+            turn, spec, name, bound.get("git_worktree_dir"), bound.get("base_branch"), keep_in, self._home.symlinked
+        ) as place:
+            turn.cwd = place.cwd
+            if spec.output is not None and not spec.output.is_absolute():
+                within = place.setup.worktree_root if place.setup is not None else None
+                written = (place.cwd / spec.output).resolve()
+                if within is not None and not written.is_relative_to(within):
+                    raise DefinitionError(
+                        f"{self.what}: output={str(spec.output)!r} leads out of its worktree {within}"
+                    )
+                if spec.worktree and keep_in is not None:
+                    written = keep_in / self._ref.name.replace("#", "-") / spec.output.name  # the worktree will be gone
+                spec = dataclasses.replace(spec, output=written)
+            turn.reserved = spec.output
+            result = await self._do(turn, spec, text, expand, preflight)
+            if spec.artifacts and place.setup is not None:
+                found = await asyncio.to_thread(place.diff_of, self._name)
+                result = dataclasses.replace(result, artifacts=(*result.artifacts, *found))
+            return result
 
     async def _do(
         self, turn: Turn, spec: Spec, text: str, expand: bool, preflight: Callable[[bool], Any] | None
@@ -519,7 +548,7 @@ class Stage(StageHandle):
         if folder is None:
             home = self._home.folder()
             folder = home / self._ref.run_id / "transcripts" if home is not None else None
-        return output.transcript_path(folder, self._name, self._ref.name) if folder is not None else None
+        return output.transcript_path(folder, self._ref.name) if folder is not None else None
 
     def complete(
         self,
@@ -734,8 +763,8 @@ class Stage(StageHandle):
         )
 
     async def abort(self) -> None:
-        if self._running:
-            await self._port.abort(self._node_id)
+        if self._running and self._port.abort(self._node_id):
+            await self._idle.wait()
 
 
 _FIELD = {"output_mode": "file_only"}

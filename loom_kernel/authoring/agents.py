@@ -276,6 +276,53 @@ class TaskResult:
         return f"TaskResult({self.name!r}, {shown!r})"
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkflowControlEvent:
+    """Something about a run that its starter may want to act on."""
+
+    type: Literal["notify", "needs_attention", "interrupted", "resumed"]
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowIntercomSummary:
+    """How stages of a run write to each other: within it, by the tool ``intercom``."""
+
+    enabled: bool = True
+    delivery: Literal["off", "notify", "result", "control-and-result"] = "off"
+    parent_session: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkflowDetails:
+    """A run in short, for whoever started it by a tool or a program: ``run.details()``.
+
+    Attributes:
+        mode: what was started; ``action`` what was asked of it.
+        status: the run's, or ``accepted`` before it is executed and ``noop`` where nothing came of an action.
+        results: of its model stages that are done, in order.
+        output: what it returned, or the partial outputs of ``ctx.exit``.
+        progress: ``{"completed", "total"}`` steps.
+    """
+
+    mode: Literal["named", "single", "parallel", "chain", "inspection", "control"]
+    status: str
+    action: str | None = None
+    run_id: str | None = None
+    context: Literal["fresh", "fork"] | None = None
+    results: tuple[TaskResult, ...] = ()
+    output: Any = None
+    progress: Mapping[str, int] | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    control_events: tuple[WorkflowControlEvent, ...] = ()
+    intercom: WorkflowIntercomSummary | None = None
+    warnings: tuple[str, ...] = ()
+    message: str | None = None
+    error: str | None = None
+    exited: bool = False
+    exit_reason: str | None = None
+
+
 # ---------------------------------------------------------------- handles
 
 

@@ -59,6 +59,7 @@ class WorkflowDefinition(Generic[P, R]):
         auto_attach: kept; a notebook shows the live view of every start by itself.
         heartbeat_interval_minutes: how often a run tells the chat that launched it that it goes on; 0 is never. Kept;
             nothing is told before there is a chat surface.
+        input_bindings: which inputs say what stages take for granted: ``worktree``.
     """
 
     name: str
@@ -70,6 +71,7 @@ class WorkflowDefinition(Generic[P, R]):
     budget: Budget | None = None
     auto_attach: bool = False
     heartbeat_interval_minutes: float = HEARTBEAT_MINUTES
+    input_bindings: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict, hash=False)
     takes_context: bool = True
     start_options: Options = dataclasses.field(default_factory=Options)
 
@@ -378,6 +380,7 @@ def define(
     budget: Budget | None = None,
     auto_attach: bool = False,
     heartbeat_interval_minutes: float = HEARTBEAT_MINUTES,
+    worktree_from_inputs: Mapping[str, str] | None = None,
 ) -> WorkflowDefinition[Any, Any]:
     """The definition of a body, not registered. :func:`workflow` documents the arguments."""
     shown = name if name is not None else getattr(fn, "__name__", "")
@@ -417,8 +420,32 @@ def define(
         budget=budget,
         auto_attach=auto_attach is True,
         heartbeat_interval_minutes=float(minutes),
+        input_bindings=_bindings(shown, worktree_from_inputs, parameters, inputs),
         takes_context=takes_context,
     )
+
+
+def _bindings(
+    shown: str, given: Mapping[str, str] | None, parameters: list[inspect.Parameter], inputs: type[BaseModel] | None
+) -> dict[str, dict[str, str]]:
+    """Which inputs say what stages take for granted."""
+    if given is None:
+        return {}
+    known = set(inputs.model_fields) if inputs is not None else {p.name for p in parameters}
+    if (
+        not isinstance(given, Mapping)
+        or "git_worktree_dir" not in given
+        or set(given) - {"git_worktree_dir", "base_branch"}
+    ):
+        raise DefinitionError(
+            f'workflow {shown!r}: worktree_from_inputs={given!r}: {{"git_worktree_dir": input, "base_branch": input}} is needed'
+        )
+    for option, name in given.items():
+        if name not in known:
+            raise DefinitionError(
+                f"workflow {shown!r}: worktree_from_inputs names {name!r} for {option}, which is no input"
+            )
+    return {"worktree": dict(given)}
 
 
 def resolve_inputs(definition: WorkflowDefinition[..., Any], inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -445,6 +472,7 @@ def workflow(
     budget: Budget | None = None,
     auto_attach: bool = False,
     heartbeat_interval_minutes: float = HEARTBEAT_MINUTES,
+    worktree_from_inputs: Mapping[str, str] | None = None,
     lint: bool = True,
 ) -> _WorkflowDecorator: ...
 def workflow(fn: Any = None, /, *, name: str | None = None, lint: bool = True, **options: Any) -> Any:
@@ -463,6 +491,8 @@ def workflow(fn: Any = None, /, *, name: str | None = None, lint: bool = True, *
             Only True is kept, as in Atomic.
         heartbeat_interval_minutes: minutes, a part of one too; 0 is never. Kept with the definition for the chat surface,
             which will tell whoever launched a run that it goes on. Until then nothing reads it.
+        worktree_from_inputs: names of inputs that say in which git worktree model stages work which name none:
+            ``{"git_worktree_dir": "input", "base_branch": "input"}``, the second may be left out.
         lint: warn of what in the body gives another value, or is done again, when a run is resumed. A line that ends
             with ``# loom: ok`` is passed over; :meth:`WorkflowDefinition.lint` gives what is found.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from loom_kernel import events
+from loom_kernel.agents.retention import prune
 from loom_kernel.cli.runs import runtime
 from loom_kernel.cli.table import ago, print_json, print_table
 from loom_kernel.errors import LoomError
@@ -83,6 +84,9 @@ def gc(arguments: argparse.Namespace) -> int:
         return {"runs": len(gone), "blobs": 0, "bytes": 0, "kept": kept}
 
     report = made.loop.call(lambda: made.on_loop(do), "loom gc", "")
+    home = Path(made.settings.home().value)
+    kept_runs = set(found) - set(gone)
+    report["folders"] = len(prune(home / "runs", kept_runs, time.time(), dry_run=arguments.dry_run))
     if arguments.json:
         print_json({"dryRun": arguments.dry_run, **report, "runIds": gone})
     else:

@@ -7,7 +7,6 @@ known here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -60,6 +59,17 @@ class Turn:
     def run_id(self) -> str:
         """The run."""
         return self._x.run_id
+
+    @property
+    def started_in(self) -> Path:
+        """The folder the run was started in."""
+        return self._x.context.cwd
+
+    @property
+    def bound(self) -> Mapping[str, Any]:
+        """What the run's inputs say of its stages' worktree: ``git_worktree_dir``, ``base_branch``."""
+        bindings = self._x.definition.input_bindings.get("worktree", {})
+        return {option: self._x.inputs.get(name) for option, name in bindings.items()}
 
     @property
     def root_run_id(self) -> str:
@@ -299,11 +309,9 @@ class StagePort(RunPort):
         x.history.values[key] = done
         x.history.sessions.setdefault(event.session, []).append(event)
 
-    async def abort(self, node_id: str) -> None:
-        """End one turn that is at work, and return when it has."""
-        task = self._x.live.get(node_id)
-        if abort(self._x, node_id, "the body") and task is not None:
-            await asyncio.wait({task})
+    def abort(self, node_id: str) -> bool:
+        """End one turn that is at work; whether it ends."""
+        return abort(self._x, node_id, "the body")
 
     def turn(
         self,
@@ -314,7 +322,6 @@ class StagePort(RunPort):
         what: str,
         preview: Callable[[], bytes],
         at_once: int | None = None,
-        cwd: Path | None = None,
     ) -> Coroutine[Any, Any, Any]:
         """A durable call of kind ``stage``: it gets its key now, and ``work`` runs when it is awaited and not recorded.
 
@@ -333,7 +340,7 @@ class StagePort(RunPort):
         made.preview = preview
 
         async def fn() -> Any:
-            return await work(Turn(x, made, cwd or self.cwd))
+            return await work(Turn(x, made, self.cwd))
 
         plan = Plan(
             Work(name=name, fn=fn, args=(), kwargs={}, is_async=True),

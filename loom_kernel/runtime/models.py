@@ -16,6 +16,7 @@ from loom_kernel.agents.doors import Doors
 from loom_kernel.agents.home import Agents
 from loom_kernel.agents.routing import Routing
 from loom_kernel.errors import DefinitionError, SettingsError
+from loom_kernel.project.worktrees import SYMLINKED
 
 if TYPE_CHECKING:
     from loom_kernel.runtime.core import Runtime
@@ -67,6 +68,7 @@ def agents(runtime: Runtime) -> Agents:
         folder=folder,
         agent_dir=agent_dir,
         patterns=tuple(settings.get("redact") or ()),
+        symlinked=tuple(settings.get("symlink_directories") or SYMLINKED),
         script=script,
         accounts=accounts,
         limiter=runtime.rates,

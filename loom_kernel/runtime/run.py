@@ -34,6 +34,7 @@ from loom_kernel.views.node import SETTLED, PromptView
 from loom_kernel.views.run import RunView
 
 if TYPE_CHECKING:
+    from loom_kernel.authoring.agents import WorkflowDetails
     from loom_kernel.authoring.workflow import WorkflowDefinition
     from loom_kernel.engine.plan import EditPlan
     from loom_kernel.runtime.core import Runtime
@@ -853,6 +854,17 @@ class Run(Generic[R]):
 
         self._refresh("r.graph()")
         return to_networkx(self.view)
+
+    def details(self) -> WorkflowDetails:
+        """The run in short: what its model stages gave, what it needs, what it returned. Follows Atomic's WorkflowDetails."""
+        self._refresh("r.details()")
+        return self._block("details()", self.details_async)
+
+    async def details_async(self) -> WorkflowDetails:
+        """Twin of :meth:`details`."""
+        from loom_kernel.runtime.details import details
+
+        return await self._over(lambda: details(self))
 
     def to_svg(self) -> str:
         """The graph as SVG text."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -220,3 +221,49 @@ def test_a_hook_stands_in_the_place_of_the_gate() -> None:
         started = run(asks, confirm_stage_readiness=confirm, execution_mode="interactive", answers={"s-asks": "x"})
         assert started.wait(timeout=30).result == "done"
     assert [(h["run_id"], h["stage_name"]) for h in heard] == [(started.id, "s")]
+
+
+def test_a_run_in_short_has_what_its_stages_gave_and_what_it_needs() -> None:
+    """``WorkflowDetails``: while a question is open, and at the end."""
+
+    @workflow
+    async def asks(ctx: Context) -> str:
+        found = await ctx.task("s", prompt="a", output=None)
+        await ctx.ui.confirm("Go on?", name="go")
+        return found.text
+
+    with script("demo", ["x"]):
+        started = run(asks, execution_mode="interactive")
+        end = time.monotonic() + 20
+        while not started.prompts():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        now = started.details()
+        started.answer(True)
+        started.wait(timeout=30)
+        then = started.details()
+    assert (now.run_id, now.status, now.mode) == (started.id, "awaiting_input", "named")
+    assert [e.message for e in now.control_events if e.type == "needs_attention"] == ["Go on?"]
+    assert now.progress == {"completed": 1, "total": 1}
+    assert (then.status, then.output, [r.text for r in then.results]) == ("completed", "x", ["x"])
+    assert (then.control_events, then.error, then.exited) == ((), None, False)
+    assert then.intercom is not None
+    assert then.intercom.delivery == "off"
+
+
+def test_folders_of_runs_that_are_gone_go_after_a_month(tmp_path: Any) -> None:
+    """Those of runs that are there stay, however old; links are left alone."""
+    import os
+
+    from loom_kernel import WORKFLOW_ARTIFACT_RETENTION_MS
+    from loom_kernel.agents.retention import prune
+
+    month = WORKFLOW_ARTIFACT_RETENTION_MS / 1_000
+    for name, age in (("kept", 2 * month), ("gone", month + 5), ("young", month - 60)):
+        (tmp_path / name / "transcripts").mkdir(parents=True)
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    assert prune(tmp_path, {"kept"}, 1e9, dry_run=True) == ["gone"]
+    assert prune(tmp_path, {"kept"}, 1e9) == ["gone"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "link", "young"]
+    assert prune(tmp_path / "nothing", (), 1e9) == []
