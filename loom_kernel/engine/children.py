@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ async def drive(
     if isinstance(found, Live):
         gives_up = found.gives_up
     else:
-        await x.held.hold(call)
+        await x.hold(call)
     if x.gone:
         await x.decide_gone(call)
     if x.ledger.limited:
@@ -97,21 +98,17 @@ async def _run(
     await x.recorder.commit([Append(started, call.node_id, f"{call.node_id}:start:{x.lease.epoch}:1")])
     call.status = "running"
     began = x.engine.clock.monotonic()
-    opening = x.loop.create_task(
-        x.engine.open_child(x, call.node_id, run_id, definition, inputs, budget), context=x.engine.context
+    child = _Child()
+    running = x.loop.create_task(
+        x.engine.child(x, call.node_id, run_id, definition, inputs, budget, child.begun), context=x.engine.context
     )
-    child: Execution | RunResult[Any] | None = None
     try:
-        await done(opening)
-        child = opening.result()
-        if not isinstance(child, RunResult):
-            await done(child.result)
-            result = child.result.result()
-        else:
-            result = child
+        await done(running)
+        result = running.result()
     except asyncio.CancelledError as cancel:
         error = x.interruption(call, cancel)
-        await _end_child(x, opening, error)
+        child.end(lambda: _ending(x, error))
+        await _uncancelled(running)
         x.settled(call, "cancelled")
         ending = x.ending
         if x.recording and not (ending is not None and ending.kind in ("paused", "blocked")):
@@ -132,9 +129,9 @@ async def _run(
         raise asyncio.CancelledError("the run has ended") from trouble
     took = x.engine.clock.monotonic() - began
     if result.status in ("paused", "interrupted"):
-        rests = isinstance(child, RunResult) or child.ending is None
-        detail: dict[str, Any] = {} if rests else dict(child.ending.detail)  # type: ignore[union-attr]
-        message = "" if rests else child.ending.message  # type: ignore[union-attr]
+        rest = child.execution.ending if child.execution is not None else None
+        detail = dict(rest.detail) if rest is not None else {}
+        message = rest.message if rest is not None else ""
         # The whole family rests; resuming this run resumes the child.
         x.end(
             Ending(
@@ -208,37 +205,50 @@ async def _run_id(x: Execution, call: Call) -> RunId:
         nth += 1
 
 
-async def _end_child(x: Execution, opening: asyncio.Task[Any], error: BaseException) -> None:
+class _Child:
+    """A child's run, as its parent sees it: perhaps it still is being opened."""
+
+    __slots__ = ("_ending", "execution")
+
+    def __init__(self) -> None:
+        self.execution: Execution | None = None
+        self._ending: Callable[[], Ending] | None = None
+
+    def begun(self, execution: Execution) -> None:
+        """It is executed now."""
+        self.execution = execution
+        if self._ending is not None:
+            execution.end(self._ending())
+
+    def end(self, ending: Callable[[], Ending]) -> None:
+        """Bring it to rest like that, as soon as it is open."""
+        self._ending = ending
+        if self.execution is not None:
+            self.execution.end(ending())
+
+
+def _ending(x: Execution, error: BaseException) -> Ending:
     """The parent goes: the child goes first, in the same way."""
-    if not await _uncancelled(opening) or opening.cancelled() or opening.exception() is not None:
-        return
-    child = opening.result()
-    if isinstance(child, RunResult):
-        return
     ending = x.ending
     if ending is not None and ending.silent:
-        await _uncancelled(x.loop.create_task(child.close(ending.reason or "closed"), context=x.engine.context))
-        return
+        return Ending(kind="closed", reason=ending.reason or "closed")
     if ending is not None and ending.kind in ("paused", "blocked"):
-        child.end(Ending(kind="paused", reason="stopped", message="stopped with the run that started it"))
-    else:
-        reason = (
-            "workflow-exit"
-            if isinstance(error, WorkflowExit)
-            else (x.cancelled.reason or "its parent went on without it")
-        )
-        child.end(Ending(kind="cancelled", reason=reason))
-    await _uncancelled(child.result)
+        return Ending(kind="paused", reason="stopped", message="stopped with the run that started it")
+    reason = (
+        "workflow-exit" if isinstance(error, WorkflowExit) else (x.cancelled.reason or "its parent went on without it")
+    )
+    return Ending(kind="cancelled", reason=reason)
 
 
-async def _uncancelled(future: asyncio.Future[Any]) -> bool:
-    """Wait although this task is being cancelled."""
-    while not future.done():
+async def _uncancelled(running: asyncio.Task[Any]) -> None:
+    """Wait although this task is being cancelled. What comes of it is of no interest any more."""
+    while not running.done():
         try:
-            await done(future)
+            await done(running)
         except asyncio.CancelledError:
             continue
-    return True
+    if not running.cancelled():
+        running.exception()  # looked at, so that nobody complains that it was never retrieved
 
 
 async def _failed(

@@ -67,7 +67,7 @@ class RunContext(Context):
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task was made in the body's context; it ends with the body."""
-        self._x.tasks.add(task)
+        self._x.adopt(task)
 
     @property
     def replaying(self) -> bool:

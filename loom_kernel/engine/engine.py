@@ -372,19 +372,24 @@ class Engine:
         await self.journal.append(lease, [Append(event, None, f"paused:{lease.epoch}")])
         return Refused(RunId(lease.run_id), workflow, why, paused=True)
 
-    async def open_child(
+    async def child(
         self,
         parent: Execution,
         node_id: str,
         run_id: RunId,
         definition: WorkflowDefinition[..., Any],
         values: dict[str, Any],
-        budget: Budget | None = None,
-    ) -> Execution | RunResult[Any]:
-        """Start or go on with the run behind a parent's node; its result at once, where it has ended already.
+        budget: Budget | None,
+        begun: Callable[[Execution], None],
+    ) -> RunResult[Any]:
+        """Start or go on with the run behind a parent's node, until it rests.
+
+        Args:
+            begun: called with the execution, unless the run has ended already.
 
         Raises:
             ResumeError: somebody else holds it.
+            StaleLeaseError, StorageUnavailableError: it could not go on here.
         """
         head = parent.history.created
         created = RunCreated(
@@ -422,7 +427,12 @@ class Engine:
                 parent=(parent, node_id),
                 edits=edited_child(definition, history) if parent.edits is not None else None,
             )
-            return self._begin(child)
+            supervisor = asyncio.current_task()
+            assert supervisor is not None
+            self._begin(child, supervisor)
+        begun(child)
+        await child.supervise()
+        return child.result.result()
 
     async def _result(
         self, run_id: RunId, definition: WorkflowDefinition[..., Any], ended: events.RunEnded
@@ -442,14 +452,17 @@ class Engine:
             workflow=definition.name,
         )
 
-    def _begin(self, execution: Execution) -> Execution:
+    def _begin(self, execution: Execution, supervisor: asyncio.Task[Any] | None = None) -> Execution:
         self.executions[execution.run_id] = execution
         if self._watchdog is None:
             self._watchdog = Watchdog(asyncio.get_running_loop(), self._blocked)
         output.refresh()
         if self._draining:
             execution.hold_back()
-        execution.begin()
+        if supervisor is None:
+            execution.begin()
+        else:
+            execution.begin_within(supervisor)
         if execution.run_id in self._heard:
             execution.fetch()
         for told in self.begin_listeners:
@@ -598,7 +611,7 @@ class Engine:
         if task is None:
             return
         for execution in self.executions.values():
-            if task in execution.tasks:
+            if execution.owns(task):
                 execution.warn(text)
                 return
 

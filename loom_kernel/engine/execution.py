@@ -11,9 +11,9 @@ import logging
 import math
 import threading
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from msgspec import Raw
@@ -27,6 +27,7 @@ from loom_kernel.codec import Blob, Encoded
 from loom_kernel.engine import budgets
 from loom_kernel.engine.aborting import abort
 from loom_kernel.engine.calls import Call
+from loom_kernel.engine.context import RunContext
 from loom_kernel.engine.edited import gone, upgraded
 from loom_kernel.engine.endings import Ending, cancelled, exit_ending, failed, returned
 from loom_kernel.engine.entries import Entries, Listener
@@ -97,8 +98,6 @@ class Execution:
         depth: int = 0,
         defer: bool = False,
     ) -> None:
-        from loom_kernel.engine.context import RunContext
-
         self.engine, self.definition, self.inputs, self.accept = engine, definition, inputs, accept
         self.nested = parent is not None
         self.depth: int = depth + 1 if parent is None else parent[0].depth + 1
@@ -121,8 +120,7 @@ class Execution:
         if listener is not None:
             self._entries.listen(listener)
         self.lookup = Lookup(history, accept=accept)
-        self._copies = set(history.copied)  # of a fork: what it has not asked for yet
-        self.turns = Turns(self.lookup)
+        self._copies = dict.fromkeys(history.copied)  # of a fork: what it has not asked for yet
         self.keys = Occurrences()
         self.tracker = GraphFrontierTracker()
         self.calls: list[Call] = []
@@ -143,17 +141,13 @@ class Execution:
         )
 
         self.live: dict[str, asyncio.Task[Any] | None] = {}  # calls at work, by whom
-        self._waits: set[str] = set()  # those of them that only wait: questions, sleeps
-        self._interrupted: set[str] = set()  # those that ctx.exit ends
+        self._waits: dict[str, None] = {}  # those of them that only wait: questions, sleeps
+        self._interrupted: dict[str, None] = {}  # those that ctx.exit ends
         self.aborted: dict[str, BaseException] = {}  # those that a person ends
         self._room: list[asyncio.Future[None]] = []
         self.prompts: dict[str, tuple[str, int, asyncio.Future[ev.PromptAnswered]]] = {}
         self.sleeps: dict[str, tuple[str | None, asyncio.Future[None]]] = {}
-        self.held = HeldCalls(
-            self.lookup,
-            busy=lambda: (len(self.turns), len(self.live) - len(self._waits)),
-            on_mismatch=self._mismatched,
-        )
+        self._held: HeldCalls | None = None  # made by the first that is held
         created = history.created
         self.wrap_ups: dict[str, budgets.WrapUp] = {}
         """Of the model stages at work in this run itself, by node."""
@@ -173,16 +167,16 @@ class Execution:
         self._went_live = False
         self._reports: dict[str, int] = {}
         self._announced = 0
-        self._raised: OrderedDict[int, tuple[BaseException, str]] = OrderedDict()
+        self._raised: dict[int, tuple[BaseException, str]] = {}
 
         self._ending: Ending | None = None
         self._ended = self._loop.create_future()
         self._exit: Ending | None = None
         self._stopping: Ending | None = None
         self._exit_blobs: tuple[Blob, ...] = ()
-        self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self.context = RunContext(self)
-        self._supervisor: asyncio.Task[None] | None = None
+        self._supervisor: asyncio.Task[Any] | None = None
+        self._main: asyncio.Task[None] | None = None  # the body's own
         self._entries.take(acquired.entries)
 
     # ------------------------------------------------------------ reading along
@@ -293,12 +287,17 @@ class Execution:
 
     def begin(self) -> None:
         """Start the body; the history was listened to."""
-        self._entries.begin()
-        self._supervisor = self._loop.create_task(
-            self._supervise(), name=f"loom run {self.run_id}", context=self.engine.context
+        self.begin_within(
+            self._loop.create_task(self.supervise(), name=f"loom run {self.run_id}", context=self.engine.context)
         )
 
-    async def _supervise(self) -> None:
+    def begin_within(self, supervisor: asyncio.Task[Any]) -> None:
+        """The same where that task calls :meth:`supervise`."""
+        self._entries.begin()
+        self._supervisor = supervisor
+
+    async def supervise(self) -> None:
+        """Run the body until the run rests; ``result`` says what came of it."""
         try:
             self.recorder.ride(
                 ev.RunStarted(
@@ -320,9 +319,9 @@ class Execution:
             if self.history.cancel is not None:
                 self.end(cancelled(self.history.cancel))
             elif await self._deferred():
-                context = self.engine.context.copy()
-                context.run(current.set, self.context)
-                self._loop.create_task(self._body(), name=f"loom body {self.run_id}", context=context)
+                self._main = self._loop.create_task(
+                    self._body(), name=f"loom body {self.run_id}", context=self.engine.context.copy()
+                )
             await self._ended
             assert self._ending is not None
             await self._quiet(self._ending)
@@ -344,6 +343,7 @@ class Execution:
         value: Any = None
         if self._ended.done():
             return  # asked for before the author's first line
+        current.set(self.context)
         self.start_branch(self.tracker.root)
         try:
             value = await self.definition.call(self.context, self.inputs)
@@ -374,7 +374,8 @@ class Execution:
         if self._ending is not None:
             return False
         self._ending = ending
-        self.held.end()
+        if self._held is not None:
+            self._held.end()
         if not self._ended.done():
             self._ended.set_result(None)
         if ending.kind not in ("completed", "failed"):
@@ -411,7 +412,7 @@ class Execution:
         """Cancel the body's open tasks and wait for them."""
         patience = CLOSE_PATIENCE_S if ending.silent else CANCEL_PATIENCE_S
         end_at = self._loop.time() + 2 * patience
-        while tasks := [task for task in self.tasks if not task.done()]:
+        while tasks := [task for task in self._tasks() if not task.done()]:
             for task in tasks:
                 task.cancel(ending.reason or ending.kind)
             left = end_at - self._loop.time()
@@ -419,9 +420,27 @@ class Execution:
                 log.warning("run %s: %d tasks of its body do not end; they are left alone", self.run_id, len(tasks))
                 break
             await asyncio.wait(tasks, timeout=min(left, patience))
-        for task in self.tasks:
+        for task in self._tasks():
             if task.done() and not task.cancelled():
                 task.exception()  # looked at, so that nobody complains that it was never retrieved
+
+    @cached_property
+    def _adopted(self) -> weakref.WeakSet[asyncio.Task[Any]]:
+        """Tasks that the body made; few bodies make any."""
+        return weakref.WeakSet()
+
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """A task was made in the body's context; it ends with the body."""
+        self._adopted.add(task)
+
+    def _tasks(self) -> Iterator[asyncio.Task[Any]]:
+        if self._main is not None:
+            yield self._main
+        yield from self.__dict__.get("_adopted", ())
+
+    def owns(self, task: asyncio.Task[Any]) -> bool:
+        """Whether it is the body's, or was made by it."""
+        return any(task is one for one in self._tasks())
 
     async def _rest(self, ending: Ending) -> None:
         if ending.kind == "lost":
@@ -568,10 +587,10 @@ class Execution:
             self._note_passed(branch)
         call = Call(node_id, kind, name, where, found, parents, branch)
         if self._copies and node_id in self._copies:
-            self._copies.remove(node_id)
+            del self._copies[node_id]
             self.recorder.ride(ev.NodeRecalled(parents=parents.recorded(node_id)), node_id, f"{node_id}:recalled")
         self.calls.append(call)
-        self.held.moved()
+        self.moved()
         return call
 
     def _note_passed(self, branch: Branch) -> None:
@@ -598,7 +617,7 @@ class Execution:
         """The call is done; what is called from now on comes after it."""
         call.status = status
         self.tracker.on_settle(call.node_id, _PLACE.get((call.branch, 0))[0])  # type: ignore[arg-type]
-        self.held.moved()
+        self.moved()
 
     def at_work(self, call: Call, *, waits: bool = False) -> _AtWork:
         """While a call works, or waits for something outside."""
@@ -607,21 +626,21 @@ class Execution:
     def _enter(self, node_id: str, waits: bool) -> None:
         self.live[node_id] = asyncio.current_task()
         if waits:
-            self._waits.add(node_id)
+            self._waits[node_id] = None
         self._went_live = True
-        self.held.moved()
+        self.moved()
 
     def _leave(self, node_id: str) -> None:
         del self.live[node_id]
-        self._waits.discard(node_id)
-        self._interrupted.discard(node_id)
+        self._waits.pop(node_id, None)
+        self._interrupted.pop(node_id, None)
         self.aborted.pop(node_id, None)
         while self._room and len(self.live) < self.max_open:
             future = self._room.pop()
             if not future.done():
                 future.set_result(None)
                 break
-        self.held.moved()
+        self.moved()
 
     async def room(self) -> None:
         """Wait while too many calls are at work."""
@@ -643,7 +662,7 @@ class Execution:
             self.raised(aborted, call.node_id, passes=False)
             return aborted
         if call.node_id in self._interrupted and isinstance(error, asyncio.CancelledError):
-            self._interrupted.discard(call.node_id)
+            self._interrupted.pop(call.node_id, None)
             task = asyncio.current_task()
             if task is not None:
                 task.uncancel()
@@ -654,7 +673,7 @@ class Execution:
         """A call's failure goes into the body. Once the body passed it, it replays (``passes``)."""
         self._raised[id(error)] = (error, node_id)
         if len(self._raised) > 256:
-            self._raised.popitem(last=False)
+            del self._raised[next(iter(self._raised))]
         if passes:
             _PLACE.get((self.tracker.root, 0))[0].failed(node_id)  # type: ignore[arg-type]
 
@@ -673,6 +692,26 @@ class Execution:
                 todo += at.exceptions
             todo += [at.__cause__, at.__context__]
         return None
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Whose answer from the journal is next; for executions that replay something."""
+        return Turns(self.lookup)
+
+    async def hold(self, call: Call) -> None:
+        """Return when the call is new. If it is a mismatch, the run pauses, and this is cancelled."""
+        if self._held is None:
+            self._held = HeldCalls(
+                self.lookup,
+                busy=lambda: (len(self.turns), len(self.live) - len(self._waits)),
+                on_mismatch=self._mismatched,
+            )
+        await self._held.hold(call)
+
+    def moved(self) -> None:
+        """The body did something durable."""
+        if self._held is not None:
+            self._held.moved()
 
     def _mismatched(self, call: Call, recorded: tuple[Record, ...]) -> None:
         self.end(ending_for(self, call, recorded))
@@ -751,7 +790,7 @@ class Execution:
         self._exit, self._exit_blobs = chosen, blobs
         for node_id, task in self.live.items():
             if task is not None and task is not here:
-                self._interrupted.add(node_id)
+                self._interrupted[node_id] = None
                 task.cancel("workflow-exit")
         self._loop.call_later(EXIT_PATIENCE_S, lambda: self.end(chosen))
 

@@ -96,7 +96,7 @@ class RunPort:
         encoded = codec.encode(value, path=f"what ctx.{name} gave")
         await x.put_blobs(encoded)
         await x.recorder.commit([Append(ev.ValueRecorded(kind="asked", name=name, value=Raw(encoded.json)), key, key)])
-        x.held.moved()
+        x.moved()
         return value
 
 

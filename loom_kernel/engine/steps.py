@@ -82,7 +82,7 @@ async def drive(x: Execution, call: Call, plan: Plan) -> Any:
     elif type(found) is Live:
         record, gives_up = found.record, found.gives_up
     else:
-        await x.held.hold(call)
+        await x.hold(call)
     if plan.cache is not None and (hit := await _cached(x, call, plan, gives_up)):
         return hit.value
     if len(x.live) >= x.max_open:
