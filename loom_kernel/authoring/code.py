@@ -70,6 +70,7 @@ class Uses:
         names: literal names of ``ctx.tool`` and ``ctx.step`` calls, by kind of record.
         words: every attribute and name in the code: a step may hang on an object that cannot be looked into.
         dynamic: kinds of record whose names cannot all be told from the code.
+        family: the hash of it and of all that it reaches, and what was found of each of those.
     """
 
     hash: str = ""
@@ -80,6 +81,7 @@ class Uses:
     words: set[str] = field(default_factory=set)
     dynamic: set[str] = field(default_factory=set)
     links: list[tuple[Callable[[], Any], Any, str]] = field(default_factory=list, repr=False)
+    family: tuple[str, list[tuple[Callable[..., Any], Uses]]] = field(default=("", []), repr=False, compare=False)
 
     def current(self) -> bool:
         """Whether every name that was followed still means what it meant."""
@@ -148,7 +150,11 @@ def family_version(fn: Callable[..., Any]) -> str:
     for all that it does."""
     if not (found := uses(fn)).steps and not found.workflows:
         return found.hash
+    known, members = found.family
+    if known and all(uses(one) is before for one, before in members):
+        return known
     digest = hashlib.sha256()
+    members = []
     seen: set[int] = set()
     todo = [fn]
     while todo:
@@ -156,11 +162,13 @@ def family_version(fn: Callable[..., Any]) -> str:
         if id(at) in seen:
             continue
         seen.add(id(at))
-        found = uses(at)
-        digest.update(found.hash.encode())
-        digest.update(",".join([*sorted(found.steps), *sorted(found.workflows)]).encode())
-        todo += [table[name].fn for table in (found.steps, found.workflows) for name in sorted(table)]
-    return digest.hexdigest()[:LENGTH]
+        reached = found if at is fn else uses(at)
+        members.append((at, reached))
+        digest.update(reached.hash.encode())
+        digest.update(",".join([*sorted(reached.steps), *sorted(reached.workflows)]).encode())
+        todo += [table[name].fn for table in (reached.steps, reached.workflows) for name in sorted(table)]
+    found.family = digest.hexdigest()[:LENGTH], members[1:]
+    return found.family[0]
 
 
 class _Walk:

@@ -28,17 +28,20 @@ T = TypeVar("T")
 ExitStatus = Literal["completed", "skipped", "cancelled", "blocked", "failed"]
 
 
+_ASKING = threading.Lock()
+"""One for all tokens: each run has one, and hardly any is ever set."""
+
+
 class CancelToken:
     """Says whether somebody asked for an end. Truthy once asked; may be read from any thread."""
 
     def __init__(self) -> None:
+        self._set = False
         self._reason: str | None = None
-        self._set = threading.Event()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        self._lock = threading.Lock()
 
     def __bool__(self) -> bool:
-        return self._set.is_set()
+        return self._set
 
     @property
     def reason(self) -> str | None:
@@ -47,14 +50,14 @@ class CancelToken:
 
     def raise_if_cancelled(self) -> None:
         """Raises: asyncio.CancelledError when somebody asked for an end."""
-        if self._set.is_set():
+        if self._set:
             raise asyncio.CancelledError(self._reason)
 
     async def wait(self) -> str:
         """Return the reason as soon as somebody asks for an end."""
         event = asyncio.Event()
-        with self._lock:
-            if not self._set.is_set():
+        with _ASKING:
+            if not self._set:
                 self._waiters.append((asyncio.get_running_loop(), event))
             else:
                 event.set()
@@ -63,11 +66,10 @@ class CancelToken:
 
     def set(self, reason: str = "") -> None:
         """Ask for the end. The first reason stays."""
-        with self._lock:
-            if self._set.is_set():
+        with _ASKING:
+            if self._set:
                 return
-            self._reason = reason
-            self._set.set()
+            self._reason, self._set = reason, True
             waiters, self._waiters = self._waiters, []
         for loop, event in waiters:
             loop.call_soon_threadsafe(event.set)

@@ -178,7 +178,7 @@ class WorkflowDefinition(Generic[P, R]):
             for name, parameter in self._parameters.items()
         }
 
-    @property
+    @cached_property
     def secret_inputs(self) -> frozenset[str]:
         """Names of the inputs whose values are never stored."""
         return frozenset(name for name, f in self.fields.items() if f.type.secret)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import weakref
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -154,11 +153,9 @@ class Ledger:
         self.tokens, self.cost = total(history)
         self._warned = set(history.warned)
         self._landing: asyncio.Task[Ending] | None = None
-        self._below: weakref.WeakSet[Ledger] = weakref.WeakSet()
         self.limited: bool = limits(budget) or (parent is not None and parent.limited)
         """Whether there is anything to look at, here or above."""
         if parent is not None:
-            parent._below.add(self)
             parent.adopt(node_id, self.tokens, self.cost)
 
     @property
@@ -234,9 +231,9 @@ class Ledger:
     def _turns(self) -> Iterator[WrapUp]:
         """What ends the turns of model stages that are at work here and below."""
         yield from self._x.wrap_ups.values()
-        for ledger in self._below:
-            if not ledger._x.over:
-                yield from ledger._turns()
+        for x in self._x.engine.executions.values():
+            if x.ledger._parent is self:
+                yield from x.ledger._turns()
 
     async def _wrap_up(self, reading: Reading, error: WorkflowBudgetExceededError) -> Ending:
         result: dict[str, Any] = {

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from loom_kernel import codec
 from loom_kernel import events as ev
@@ -19,8 +18,7 @@ from loom_kernel.events import NULL
 EndingKind = Literal["completed", "failed", "exit", "returned", "blocked", "cancelled", "paused", "lost", "closed"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """One way to rest.
 
     Attributes:
@@ -34,13 +32,13 @@ class Ending:
     kind: EndingKind
     status: str = ""
     value: Any = None
-    result: Raw = field(default_factory=lambda: NULL)
+    result: Raw = NULL
     error: BaseException | None = None
     record: ev.ErrorRecord | None = None
     failed_node_id: str | None = None
     reason: str | None = None
     message: str = ""
-    detail: dict[str, Any] = field(default_factory=dict)
+    detail: dict[str, Any] = {}
     resumable: bool = False
 
     @property

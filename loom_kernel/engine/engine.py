@@ -31,6 +31,7 @@ from loom_kernel.engine.executor import Executor
 from loom_kernel.engine.forking import Family
 from loom_kernel.engine.keys import child_run_id
 from loom_kernel.engine.plan import EditPlan, StartPlan
+from loom_kernel.engine.recorder import HeldBack
 from loom_kernel.engine.replay import History
 from loom_kernel.engine.result_cache import ResultCache
 from loom_kernel.engine.watchdog import Watchdog
@@ -108,6 +109,7 @@ class Engine:
         self.context.run(current.set, None)
         self.context.run(in_step.set, None)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.held_back: HeldBack  # once it is open
         self._subscription: Subscription | None = None
         self._listener: asyncio.Task[None] | None = None
         self._renewer: asyncio.Task[None] | None = None
@@ -480,13 +482,14 @@ class Engine:
     async def _complete(
         self, definition: WorkflowDefinition[..., Any], values: dict[str, Any], created: RunCreated
     ) -> RunCreated:
-        if bytes(created.inputs) == b"{}" and values:
-            raw, blobs = encode_inputs(definition, values)
+        inputs = created.inputs
+        if bytes(inputs) == b"{}" and values:
+            inputs, blobs = encode_inputs(definition, values)
             if blobs:
                 await self.journal.put_blobs(blobs)
-            created = msgspec.structs.replace(created, inputs=raw)
         return msgspec.structs.replace(
             created,
+            inputs=inputs,
             definition_version=created.definition_version or definition.version,
             description=created.description or definition.description,
             source=created.source or definition.source,
@@ -566,6 +569,7 @@ class Engine:
         if self._loop is loop:
             return
         self._loop = loop
+        self.held_back = HeldBack()
         _adopt_tasks(loop)
         output.install()
         self._subscription = self.journal.subscribe(types=events.POSTS)

@@ -134,6 +134,7 @@ class Execution:
         self.recorder = Recorder(
             engine.journal,
             self.lease,
+            held_back=engine.held_back,
             clock=engine.clock,
             context=engine.context,
             on_entries=self._entries.take,

@@ -25,11 +25,31 @@ BATCH_BYTES = 1 << 20
 _Waiter = tuple[int, int, "asyncio.Future[list[AppendOutcome]]"]
 
 
+class HeldBack:
+    """One timer for the pens that hold something back, of all runs of an engine."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pens: list[Recorder] = []
+
+    def add(self, pen: Recorder) -> None:
+        """It writes in 5 ms at the latest."""
+        self._pens.append(pen)
+        if len(self._pens) == 1:
+            self._loop.call_later(HOLD_S, self._due)
+
+    def _due(self) -> None:
+        pens, self._pens = self._pens, []
+        for pen in pens:
+            pen.due()
+
+
 class Recorder:
     """The pen of one execution.
 
     Args:
         journal, lease: where and as whom.
+        held_back: tells when to write what nobody waits for.
         clock: stands still while an append is under way.
         context: the engine's own, so that what a journal starts in the background does not belong to a body.
         on_entries: called with the entries of each commit, in order.
@@ -41,18 +61,20 @@ class Recorder:
         journal: RunJournal,
         lease: Lease,
         *,
+        held_back: HeldBack,
         clock: Clock,
         context: Context,
         on_entries: Callable[[list[JournalEntry]], None],
         on_fault: Callable[[BaseException], None],
     ) -> None:
         self._journal, self._lease, self._clock, self._context = journal, lease, clock, context
+        self._held_back = held_back
         self._on_entries, self._on_fault = on_entries, on_fault
         self._loop = asyncio.get_running_loop()
         self._queue: list[Append] = []
         self._waiters: list[_Waiter] = []  # places in the queue
         self._in_flight = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._holding = False
         self._fault: BaseException | None = None
         self._closed = False
 
@@ -66,9 +88,10 @@ class Recorder:
         if self._closed or self._fault is not None:
             return
         self._queue.append(Append(event, node_id, key))
-        if self._timer is None and not self._in_flight:
-            # Not cancelled by a commit that takes the event along: a timer that finds nothing costs less.
-            self._timer = self._loop.call_later(HOLD_S, self._due)
+        if not self._holding and not self._in_flight:
+            # Not taken back by a commit that takes the event along: to find nothing costs less.
+            self._holding = True
+            self._held_back.add(self)
 
     async def commit(self, appends: Sequence[Append]) -> list[AppendOutcome]:
         """Write events, and what rides with them, and return when they are durable.
@@ -99,11 +122,10 @@ class Recorder:
         self._closed = True
         self._queue = []
         self._drop(self._waiters)
-        if self._timer is not None:
-            self._timer.cancel()
 
-    def _due(self) -> None:
-        self._timer = None
+    def due(self) -> None:
+        """Write what was held back."""
+        self._holding = False
         if self._queue and not self._in_flight and not self._closed:
             self._send()
 

@@ -90,7 +90,7 @@ class CancelScope:
 class _Entry:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
-        self.children: list[Controller] = []
+        self.children: dict[int, Controller] = {}  # by identity
         self.aborted = False
 
 
@@ -106,7 +106,7 @@ class CancellationRegistry:
         with self._lock:
             known = self._entries.get(run_id)
             self._entries[run_id] = entry = _Entry(controller)
-            entry.children = known.children if known is not None else []
+            entry.children = known.children if known is not None else {}
 
     def register_child(self, run_id: str, controller: Controller) -> None:
         """Something that is aborted with the run, and before it.
@@ -118,14 +118,14 @@ class CancellationRegistry:
             entry = self._entries.get(run_id)
             if entry is None:
                 raise LookupError(f"no run {run_id!r} is registered here; a run is registered before its children")
-            entry.children.append(controller)
+            entry.children[id(controller)] = controller
 
     def unregister_child(self, run_id: str, controller: Controller) -> None:
         """It is over, and is not aborted any more."""
         with self._lock:
             entry = self._entries.get(run_id)
             if entry is not None:
-                entry.children = [child for child in entry.children if child is not controller]
+                entry.children.pop(id(controller), None)
 
     def abort(self, run_id: str, reason: Any = None) -> bool:
         """Abort the run's children, the last one first, and then it. False when no run of that id is registered."""
@@ -134,7 +134,7 @@ class CancellationRegistry:
             if entry is None:
                 return False
             entry.aborted = True
-            controllers = [*reversed(entry.children), entry.controller]
+            controllers = [*reversed(entry.children.values()), entry.controller]
         for controller in controllers:
             controller.abort(reason)
         return True
