@@ -13,6 +13,10 @@ from loom_kernel.engine.replay import Found
 T = TypeVar("T")
 
 
+def _no_preview() -> bytes:
+    return b"null"
+
+
 class Call:
     """What the engine knows of one durable call of this execution.
 
@@ -29,7 +33,7 @@ class Call:
     ) -> None:
         self.node_id, self.kind, self.name, self.where = node_id, kind, name, where
         self.found, self.parents, self.branch = found, parents, branch
-        self.preview: Callable[[], bytes] = lambda: b"null"
+        self.preview: Callable[[], bytes] = _no_preview
         self.status = "pending"
         self.queued_s = 0.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -107,7 +106,7 @@ async def _run(
         result = running.result()
     except asyncio.CancelledError as cancel:
         error = x.interruption(call, cancel)
-        child.end(lambda: _ending(x, error))
+        child.end(x, error)
         await _uncancelled(running)
         x.settled(call, "cancelled")
         ending = x.ending
@@ -208,27 +207,27 @@ async def _run_id(x: Execution, call: Call) -> RunId:
 class _Child:
     """A child's run, as its parent sees it: perhaps it still is being opened."""
 
-    __slots__ = ("_ending", "execution")
+    __slots__ = ("_ended_by", "execution")
 
     def __init__(self) -> None:
         self.execution: Execution | None = None
-        self._ending: Callable[[], Ending] | None = None
+        self._ended_by: tuple[Execution, BaseException] | None = None
 
     def begun(self, execution: Execution) -> None:
         """It is executed now."""
         self.execution = execution
-        if self._ending is not None:
-            execution.end(self._ending())
+        if self._ended_by is not None:
+            execution.end(_ending(*self._ended_by))
 
-    def end(self, ending: Callable[[], Ending]) -> None:
-        """Bring it to rest like that, as soon as it is open."""
-        self._ending = ending
+    def end(self, x: Execution, error: BaseException) -> None:
+        """The parent goes: bring it to rest in the same way, as soon as it is open."""
+        self._ended_by = x, error
         if self.execution is not None:
-            self.execution.end(ending())
+            self.execution.end(_ending(x, error))
 
 
 def _ending(x: Execution, error: BaseException) -> Ending:
-    """The parent goes: the child goes first, in the same way."""
+    """How a child ends whose parent goes."""
     ending = x.ending
     if ending is not None and ending.silent:
         return Ending(kind="closed", reason=ending.reason or "closed")

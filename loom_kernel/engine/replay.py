@@ -106,6 +106,8 @@ def _kind_and_name(node_id: str) -> tuple[str, str]:
 class History:
     """A run's events, folded for its engine. ``apply`` takes them in order.
 
+    Its sets are dicts with nothing behind the keys: most stay empty, and an empty dict costs the garbage collector nothing.
+
     Attributes:
         status: pending, running, paused, or a terminal status.
         records: by node id, in the order of their first event.
@@ -149,8 +151,8 @@ class History:
         self.early: dict[str, ev.AnswerKept] = {}
         self.codes: dict[str, str] = {}
         self.cancel: ev.CancelRequested | None = None
-        self.accepted: set[str] = set()
-        self.stale: set[str] = set()
+        self.accepted: dict[str, None] = {}
+        self.stale: dict[str, None] = {}
         self.edits = 0
         self.source = self.version = self.family_version = ""
         self._body = ("", "")  # of the execution that has not run a call so far
@@ -158,17 +160,17 @@ class History:
         self.paused: ev.RunPaused | None = None
         self.forked: ev.RunForked | None = None
         self.active_s, self.tokens, self.cost_usd = 0.0, 0, 0.0
-        self.warned: set[str] = set()
+        self.warned: dict[str, None] = {}
         self.budget: dict[str, float] = {}
         self.sessions: dict[str, list[ev.MessageRecorded | ev.SessionMoved]] = {}
         self.posted: list[ev.MessagePosted] = []
-        self.spoken: set[str] = set()
+        self.spoken: dict[str, None] = {}
         self.asked: dict[str, list[ev.ModelCalled]] = {}
-        self.begun: set[tuple[str, str]] = set()
+        self.begun: dict[tuple[str, str], None] = {}
         self.routed: dict[str, ev.ModelRouted] = {}
         self._since: float | None = None  # when the stretch that goes on now began
         self._last_at = 0.0
-        self.copied: set[str] = set()
+        self.copied: dict[str, None] = {}
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> History:
@@ -237,15 +239,17 @@ class History:
             failed.passed = False  # the failure that ended the run is tried again, whatever came after it
 
     def _mismatch_accepted(self, e: ev.MismatchAccepted, _: str, seq: int) -> None:
-        self.accepted.update(e.recorded)
+        self.accepted.update(dict.fromkeys(e.recorded))
 
     def _run_forked(self, e: ev.RunForked, _: str, seq: int) -> None:
         self.forked = e
-        self.tokens, self.cost_usd, self.warned = 0, 0.0, set()  # copies cost nothing
+        self.tokens, self.cost_usd, self.warned = 0, 0.0, {}  # copies cost nothing
         for record in self.records.values():
             record.tokens, record.cost_usd = 0, 0.0
-        self.copied = {node_id for node_id, record in self.records.items() if replayable(record)}
-        self.accepted.update(self.records)  # who forks wants other calls: a copy that is not asked for holds up nothing
+        self.copied = {node_id: None for node_id, record in self.records.items() if replayable(record)}
+        self.accepted.update(
+            dict.fromkeys(self.records)
+        )  # who forks wants other calls: a copy that is not asked for holds up nothing
 
     def _run_edited(self, e: ev.RunEdited, _: str, seq: int) -> None:
         self.edited(e)
@@ -253,11 +257,11 @@ class History:
     def edited(self, e: ev.RunEdited) -> None:
         """A person lets the run go on with edited code."""
         self.edits += 1
-        self.stale.update(e.again)
-        self.accepted.update(e.aside)
+        self.stale.update(dict.fromkeys(e.again))
+        self.accepted.update(dict.fromkeys(e.aside))
 
     def _node_recalled(self, e: ev.NodeRecalled, node_id: str, seq: int) -> None:
-        self.copied.discard(node_id)
+        self.copied.pop(node_id, None)
 
     def _cancel_requested(self, e: ev.CancelRequested, _: str, seq: int) -> None:
         if not self.over:
@@ -265,7 +269,7 @@ class History:
 
     def _node_started(self, e: ev.NodeStarted, node_id: str, seq: int) -> None:
         record = self._record(node_id, seq, e.kind, e.name)
-        self.stale.discard(node_id)
+        self.stale.pop(node_id, None)
         self.source, self.version = self._body
         if record.status == "failed":
             record.failures = 0
@@ -309,19 +313,19 @@ class History:
     def _said(self, e: ev.MessageRecorded | ev.SessionMoved, node_id: str, seq: int) -> None:
         self.sessions.setdefault(e.session, []).append(e)
         if isinstance(e, ev.MessageRecorded) and e.kind == "prompt":
-            self.spoken.add(node_id)
+            self.spoken[node_id] = None
 
     def _message_posted(self, e: ev.MessagePosted, _: str, seq: int) -> None:
         self.posted.append(e)
 
     def _tool_called(self, e: ev.ToolCalled, _: str, seq: int) -> None:
-        self.begun.add((e.session, e.call_id))
+        self.begun[(e.session, e.call_id)] = None
 
     def _model_routed(self, e: ev.ModelRouted, node_id: str, seq: int) -> None:
         self.routed[node_id] = e
 
     def _budget_warned(self, e: ev.BudgetWarned, _: str, seq: int) -> None:
-        self.warned.add(e.dimension)
+        self.warned[e.dimension] = None
 
     def _node_failure_passed(self, e: ev.NodeFailurePassed, node_id: str, seq: int) -> None:
         self._record(node_id, seq).passed = True
@@ -423,6 +427,8 @@ class Held(NamedTuple):
     """A mismatch so far: records of the same kind and name were not asked for. Decided when the body is quiescent."""
 
 
+_NEW = Live()
+
 Found = Hit | Live | Held
 
 
@@ -450,7 +456,7 @@ class Lookup:
         self._stale = stale = history.stale
         self._copied = history.copied
         self._accept = accept
-        self._asked: set[str] = set()
+        self._asked: dict[str, None] = {}
         self._waiting: dict[tuple[str, str], dict[str, None]] = {}
         self._effects = 0  # records with an effect that were not asked for yet
         for record in history.records.values():
@@ -463,7 +469,7 @@ class Lookup:
             r.seq for r in history.records.values() if replayable(r) and r.node_id not in stale and not r.within
         )
         self._at = 0
-        self._delivered: set[int] = set()
+        self._delivered: dict[int, None] = {}
 
     @property
     def exhausted(self) -> bool:
@@ -474,9 +480,9 @@ class Lookup:
         """A call was made."""
         record = self._records.get(node_id)
         if record is not None and node_id not in self._asked:
-            self._asked.add(node_id)
+            self._asked[node_id] = None
             if node_id in self._stale:
-                return Live()
+                return _NEW
             if had_effect(record):
                 self._effects -= 1
                 group = self._waiting.get((kind, name))
@@ -485,7 +491,7 @@ class Lookup:
             return Hit(record) if replayable(record) else Live(record)
         group = self._waiting.get((kind, name))
         if not group:
-            return Live()
+            return _NEW
         return Live(None, tuple(group)) if self._accept else Held()
 
     def candidates(self, kind: str, name: str) -> list[Record]:
@@ -501,13 +507,13 @@ class Lookup:
     def may_answer_now(self, record: Record) -> bool:
         """Whether no other record was answered before this one and is still to be delivered."""
         while self._at < len(self._order) and self._order[self._at] in self._delivered:
-            self._delivered.discard(self._order[self._at])
+            del self._delivered[self._order[self._at]]
             self._at += 1
         return self._at < len(self._order) and self._order[self._at] == record.seq
 
     def delivered(self, record: Record) -> None:
         """The body has the record's answer."""
-        self._delivered.add(record.seq)
+        self._delivered[record.seq] = None
 
     def drift(self) -> list[str]:
         """Records with an effect that this execution never asked for."""

@@ -142,11 +142,11 @@ class Turn:
                 case ev.MessageRecorded() | ev.SessionMoved():
                     history.sessions.setdefault(event.session, []).append(event)
                     if isinstance(event, ev.MessageRecorded) and event.kind == "prompt":
-                        history.spoken.add(self.node_id)
+                        history.spoken[self.node_id] = None
                 case ev.ModelCalled():
                     history.asked.setdefault(self.node_id, []).append(event)
                 case ev.ToolCalled():
-                    history.begun.add((event.session, event.call_id))
+                    history.begun[(event.session, event.call_id)] = None
                 case ev.ModelRouted():
                     history.routed[self.node_id] = event
 

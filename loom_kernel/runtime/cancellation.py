@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loom_kernel import events as ev
@@ -179,6 +180,13 @@ cancellation_registry: CancellationRegistry = once("cancellation registry", Canc
 """Of this process; the same one when this is loaded again."""
 
 
+def _over(registry: CancellationRegistry, run_id: str, parent: str | None, scope: CancelScope, _: object) -> None:
+    """A run rests."""
+    registry.unregister(run_id, scope)
+    if parent is not None:
+        registry.unregister_child(parent, scope)
+
+
 class Cancelling:
     """The scopes of one runtime's executions. On the loop thread."""
 
@@ -198,18 +206,12 @@ class Cancelling:
             self._chosen.setdefault(run_id, self._chosen[parent])
         registry = self._chosen.get(run_id, cancellation_registry)
         scope = CancelScope()
-        scope.on_abort(lambda reason: self._soon(execution, reason))
+        scope.on_abort(partial(self._soon, execution))
         registry.register(run_id, scope)
         child = execution.nested and parent is not None and parent in registry
         if child:
             registry.register_child(str(parent), scope)
-
-        def over(_: Any) -> None:
-            registry.unregister(run_id, scope)
-            if child:
-                registry.unregister_child(str(parent), scope)
-
-        execution.result.add_done_callback(over)
+        execution.result.add_done_callback(partial(_over, registry, run_id, str(parent) if child else None, scope))
 
     def obey(self, execution: Execution, signal: Any) -> None:
         """Kill the execution when the signal says so; at once, where it has said so already."""

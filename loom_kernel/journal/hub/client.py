@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import os
 import secrets
@@ -225,13 +226,13 @@ class HubJournal(RunJournal):
         prepared, unencodable = prepare(appends)
         named = [item if item[0] is not None else (self._new_key(), *item[1:]) for item in prepared]
         why = None if unencodable is None else str(unencodable)
-
-        def outcomes(acked: Any, again: bool) -> Any:
-            if isinstance(acked, Exception):
-                return acked
-            return [self._outcome(lease.run_id, item, one, again) for item, one in zip(named, acked, strict=True)]
-
+        outcomes = functools.partial(self._outcomes, lease.run_id, named)
         return (*_fields(lease), expect_seq, named, why), outcomes
+
+    def _outcomes(self, run_id: str, named: list[Prepared], acked: Any, again: bool) -> Any:
+        if isinstance(acked, Exception):
+            return acked
+        return [self._outcome(run_id, item, one, again) for item, one in zip(named, acked, strict=True)]
 
     async def post(self, run_id: RunId, append: Append) -> AppendOutcome:
         item = prepare_post(append)
