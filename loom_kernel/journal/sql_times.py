@@ -16,43 +16,44 @@ _BY_OTHERS = "(" + ", ".join(f"'{kind}'" for kind in sorted({*ev.POSTS, ev.Lease
 """What may be appended while nobody executes a run: it says nothing of how long its worker lived."""
 
 _TIMES = """
-create or replace view times as
-with tried as (
+with bounds as (
+    select run_id, min(created_at) filter (type = 'run.started') as since,
+        coalesce(case when arg_max(type, seq) = 'run.ended' then max(created_at) filter (type = 'run.ended') end, epoch_us(now()))
+        as until
+    from {{events}} where type in ('run.started', 'run.paused', 'run.ended') group by run_id having since is not null
+), tried as (
     select a.run_id, a.node_id, n.kind as node_kind, a.status, a.queued_s, epoch_us(a.started_at) as since,
         epoch_us(coalesce(a.ended_at, now())) as until, coalesce(a.duration_s, 0) as took_s, a.ended_at is not null as is_over,
         epoch_us(lead(a.started_at) over (partition by a.run_id, a.node_id order by a.started_at)) as again
-    from attempts a join nodes n using (run_id, node_id)
+    from {{attempts}} a join {{nodes}} n using (run_id, node_id)
 ), bodies as (
     select *, case when is_over then greatest(since, until - (took_s * 1e6)::bigint) else since end as body from tried
 ), spans as (
     select run_id, 1 as kind, body as since, until from bodies
     where node_kind <> 'sleep' and (status in ('running', 'completed', 'cancelled') or (status = 'failed' and again is null))
     union all
-    select run_id, 2, epoch_us(started_at), epoch_us(coalesce(ended_at, now())) from nodes where kind = 'prompt'
+    select run_id, 2, epoch_us(started_at), epoch_us(coalesce(ended_at, now())) from {{nodes}} where kind = 'prompt'
     union all
     select run_id, 3, since, again from bodies where node_kind <> 'sleep' and status = 'failed' and again is not null
     union all
-    select run_id, 4, epoch_us(started_at), epoch_us(coalesce(ended_at, now())) from nodes where kind = 'sleep'
+    select run_id, 4, epoch_us(started_at), epoch_us(coalesce(ended_at, now())) from {{nodes}} where kind = 'sleep'
     union all
     select run_id, 5, body - (queued_s * 1e6)::bigint, body from bodies
     where node_kind <> 'sleep' and queued_s > 0 and status in ('running', 'completed', 'cancelled', 'failed')
 ), turns as (
     select run_id, seq, type, created_at,
         lead(type) over later as next_type, lead(seq) over later as next_seq, lead(created_at) over later as next_at
-    from store.events where type in ('run.started', 'run.paused', 'run.ended')
+    from {{events}} where type in ('run.started', 'run.paused', 'run.ended')
     window later as (partition by run_id order by seq)
 ), died as (
     select t.run_id, t.seq, max(e.created_at) as moment
-    from turns t join store.events e on e.run_id = t.run_id and e.seq >= t.seq and e.seq < t.next_seq
+    from turns t join {{events}} e on e.run_id = t.run_id and e.seq >= t.seq and e.seq < t.next_seq
     where t.type = 'run.started' and t.next_type = 'run.started' and e.type not in {others}
     group by all
 ), executed as (
     select t.run_id, 6 as kind, t.created_at as since,
         coalesce(case when t.next_type = 'run.started' then d.moment else t.next_at end, epoch_us(now())) as until
     from turns t left join died d on d.run_id = t.run_id and d.seq = t.seq where t.type = 'run.started'
-), bounds as (
-    select run_id, epoch_us(started_at) as since, epoch_us(coalesce(ended_at, now())) as until from runs
-    where started_at is not null
 ), clipped as (
     select s.run_id, s.kind, greatest(s.since, b.since) as since, least(s.until, b.until) as until
     from (from spans union all from executed) s join bounds b using (run_id)
@@ -77,10 +78,11 @@ from swept where us > 0 group by all
 )
 
 _CRITICAL_PATH = """
-create or replace view critical_path as
 with recursive over as materialized (
     select run_id, node_id, name, kind, started_at, ended_at, parents, waited_s, coalesce(ended_at, now()) as last_at
-    from nodes
+    from {nodes}
+), begun as (
+    select run_id, make_timestamptz(min(created_at)) as started_at from {events} where type = 'run.started' group by run_id
 ), chosen as materialized (  -- of those who list their parents, the one that was over last
     select l.run_id, l.node_id, arg_max(p.node_id, p.last_at) as parent
     from (select run_id, node_id, unnest(parents) as parent_id from over where not starts_with(coalesce(parents[1], ''), '=')) l
@@ -96,7 +98,7 @@ with recursive over as materialized (
 ), tried as (
     select run_id, node_id, started_at, ended_at, status, queued_s, duration_s,
         lead(started_at) over (partition by run_id, node_id order by started_at) as again
-    from attempts
+    from {attempts}
 ), spent as (
     select run_id, node_id, sum(queued_s) as queued_s,
         sum(case when again is null then coalesce(duration_s, (epoch_us(now()) - epoch_us(started_at)) / 1e6) end) as running_s,
@@ -111,10 +113,55 @@ select p.run_id, p.position, p.node_id, o.name, o.kind, o.started_at, o.ended_at
     case when o.kind in ('sleep', 'prompt') then 0.0 else coalesce(s.queued_s, 0) end as queued_s,
     coalesce(s.retried_s, 0.0) as retried_s,
     case when o.kind in ('sleep', 'prompt') then (epoch_us(o.last_at) - epoch_us(o.started_at)) / 1e6 else 0.0 end as waited_s
-from path p join over o using (run_id, node_id) join runs r on r.run_id = p.run_id
+from path p join over o using (run_id, node_id) join begun r on r.run_id = p.run_id
 left join spent s on s.run_id = p.run_id and s.node_id = p.node_id
 window w as (partition by p.run_id order by p.position)
 """
 
-STATEMENTS = (_TIMES, _CRITICAL_PATH)
-"""Make the views; those that they read are there before."""
+_SELECTS = {"times": _TIMES, "critical_path": _CRITICAL_PATH}
+
+_EVENTS_OF = "(select e.* from {runs} r join store.events e on e.run_id = r.run_id and e.global_seq >= r.created_seq)"
+_ROWS_OF = "(select * from {table} where run_id in (select run_id from {runs}))"
+
+_UNTIMED = """
+create or replace view store.untimed as
+select run_id, created_seq from store.run_heads h where last_seq > 0
+    and not exists (from store.timed_runs t where t.run_id = h.run_id and t.last_seq = h.last_seq)
+"""
+
+
+def _select(name: str, runs: str, nodes: str, attempts: str) -> str:
+    return _SELECTS[name].format(
+        events=_EVENTS_OF.format(runs=runs),
+        nodes=_ROWS_OF.format(table=nodes, runs=runs),
+        attempts=_ROWS_OF.format(table=attempts, runs=runs),
+    )
+
+
+def _kept(name: str) -> tuple[str, str]:
+    nothing = "(select run_id, created_seq from store.run_heads where false)"
+    return (
+        f"create or replace table store.folded_{name} as {_select(name, nothing, 'nodes', 'attempts')}",
+        f"create or replace view {name} as select * from store.folded_{name} "
+        f"where run_id not in (select run_id from store.untimed) union all by name ({_select(name, 'store.untimed', 'nodes', 'attempts')})",
+    )
+
+
+FOLD: dict[str, str] = {
+    **{
+        f"store.folded_{name}": f"insert into store.folded_{name} "
+        + _select(name, "ending", "store.folded_nodes", "store.folded_attempts")
+        for name in _SELECTS
+    },
+    "store.timed_runs": "insert into store.timed_runs select run_id, last_seq from ending",
+}
+"""As in ``sql_views``, after its own, for the runs of a temporary table ``ending``: those of ``folding`` that have ended. How
+long a run that rests has rested is another number at each look, so it is none to keep."""
+
+STATEMENTS = (
+    "create or replace table store.timed_runs (run_id varchar not null, last_seq integer not null)",
+    _UNTIMED,
+    *_kept("times"),
+    *_kept("critical_path"),
+)
+"""Make the views, whatever was there before, and with nothing kept; those that they read are there before."""

@@ -97,15 +97,16 @@ select run_id, node_id, question->>'prompt' as prompt, question->>'kind' as kind
 from joined
 """
 
+_RUN_SPANS = """
+select run_id, min(created_at) filter (type = 'run.started') as started_at,
+    max(created_at) filter (type = 'run.ended') as ended_at, arg_max(payload, seq) filter (type = 'run.ended') as payload
+from {events} where type in ('run.started', 'run.ended') group by run_id
+"""
+
 _RUNS = f"""
 create or replace view runs as
 with heads as (
     select run_id, unnest(arg_max({{{{status: status, reason: reason}}}}, global_seq)) from store.run_heads group by run_id
-), started as (
-    select run_id, min(created_at) as started_at from store.events where type = 'run.started' group by run_id
-), ended as (
-    select run_id, max(created_at) as ended_at, arg_max(payload, seq) as payload
-    from store.events where type = 'run.ended' group by run_id
 ), waited as (
     select run_id, sum(waited_s) as waited_s from prompts group by run_id
 ), models as (
@@ -114,13 +115,12 @@ with heads as (
 ), joined as (
     select r.run_id, r.workflow, r.payload, r.key, r.tags, r.notebook, h.status, h.reason, r.parent_run_id,
         make_timestamptz(r.created_at) as created_at, make_timestamptz(s.started_at) as started_at,
-        case when h.status in {{finished}} then make_timestamptz(e.ended_at) end as ended_at,
-        case when h.status in {{finished}} then e.payload end as ending,
+        case when h.status in {{finished}} then make_timestamptz(s.ended_at) end as ended_at,
+        case when h.status in {{finished}} then s.payload end as ending,
         coalesce(w.waited_s, 0.0) as waited_s, m.tokens, m.cost_usd
     from store.run_headers r
     join heads h using (run_id)
-    left join started s using (run_id)
-    left join ended e using (run_id)
+    left join run_spans s using (run_id)
     left join waited w using (run_id)
     left join models m using (run_id)
     where r.workflow <> ''  -- what the project keeps is a stream, too, and no run
@@ -324,7 +324,7 @@ from store.events where type = 'message.recorded'
 
 _FINISHED = "('completed', 'skipped', 'cancelled', 'blocked', 'failed', 'killed')"
 
-_FOLDS = {"prompts": _PROMPTS, "nodes": _NODES, "attempts": _ATTEMPTS}
+_FOLDS = {"prompts": _PROMPTS, "run_spans": _RUN_SPANS, "nodes": _NODES, "attempts": _ATTEMPTS}
 
 
 def _of(runs: str) -> str:
@@ -352,6 +352,7 @@ STATEMENTS: tuple[str, ...] = (
     _UNFOLDED,
     _EVENTS,
     *_folded("prompts"),
+    *_folded("run_spans"),
     _MODEL_CALLS,
     _RUNS.format(finished=_FINISHED),
     *_folded("nodes"),

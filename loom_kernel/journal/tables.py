@@ -19,6 +19,7 @@ import msgspec
 
 from loom_kernel import events
 from loom_kernel.ids import RunId
+from loom_kernel.journal import sql_times
 from loom_kernel.journal.abc import Holder, JournalEntry, Notice
 from loom_kernel.journal.core import DELETED, OpenPrompt, RunFilter, RunHead
 from loom_kernel.journal.intake import MARKS, Intake, named_by
@@ -52,7 +53,7 @@ _RESTS = f"(status in {_FINISHED} and holder is null or last_seq = 0)"
 _OF_A_RUN = ("store.events", "store.run_headers", "store.live_heads", "store.rested_heads", "store.folded_runs")
 _FOLDABLE = f"""
 select * from (
-    select run_id, created_seq, last_seq, sum(last_seq) over (order by created_seq) as upto from store.run_heads
+    select run_id, created_seq, last_seq, status, sum(last_seq) over (order by created_seq) as upto from store.run_heads
     where ({_RESTS} or updated_at < epoch_us(now()) - {FOLD_AFTER_US}) and run_id in (select run_id from store.unfolded)
 ) where upto - last_seq < {FOLD_EVENTS}
 """
@@ -151,11 +152,13 @@ class Tables:
             if run("select count(*) from folding where run_id in (select run_id from store.folded_runs)").fetchall()[0][
                 0
             ]:
-                for table in ("store.folded_runs", *FOLD):  # it went on after it rested
+                for table in ("store.folded_runs", *FOLD, *sql_times.FOLD):  # it went on after it rested
                     run(f"delete from {table} where run_id in (select run_id from folding)")
-            for statement in FOLD.values():
+            run(f"create or replace temp table ending as from folding where status in {_FINISHED}")
+            for statement in (*FOLD.values(), *sql_times.FOLD.values()):
                 run(statement)
             run("insert into store.folded_runs select run_id, last_seq from folding")
+            run("drop table ending")
             run("drop table folding")
         return most >= FOLD_EVENTS
 
@@ -220,7 +223,7 @@ class Tables:
             touched[entry.run_id].take(entry)
         ids = [list(touched)]
         with self._transaction():
-            for table in (*_OF_A_RUN, *FOLD):
+            for table in (*_OF_A_RUN, *FOLD, *sql_times.FOLD):
                 self._writer.execute(f"delete from {table} where run_id in (select unnest(?))", ids)
             self._heads.append_rows([_head_row(head) for head in touched.values()])
             self._heads.flush()

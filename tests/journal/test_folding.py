@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from loom_kernel import events as ev
-from loom_kernel.journal import database, tables
+from loom_kernel.journal import database, sql_times, tables
 from loom_kernel.journal.abc import JournalEntry
 from loom_kernel.journal.core import DELETED
 from loom_kernel.journal.sql_views import FOLD
@@ -39,7 +39,7 @@ def folded(opened: database.Opened) -> int:
 
 def unfold(opened: database.Opened) -> None:
     """Have everything folded by the views."""
-    for table in ("store.folded_runs", *FOLD):
+    for table in ("store.folded_runs", *FOLD, *sql_times.FOLD):
         opened.tables._rows(f"delete from {table}")
 
 
@@ -109,5 +109,38 @@ def test_a_deleted_run_is_gone_there_too(opened: database.Opened) -> None:
     opened.tables.apply([JournalEntry(position + 1, run, 0, None, DELETED, None, b"1", 0)])
     for view in VIEWS:
         assert opened.tables._column(f"select count(*) from {view} where run_id = ?", [run]) == [0]
-    for table in ("store.folded_runs", *FOLD):
+    for table in ("store.folded_runs", *FOLD, *sql_times.FOLD):
         assert opened.tables._column(f"select count(*) from {table} where run_id = ?", [run]) == [0]
+
+
+@pytest.mark.parametrize("view", sorted(sql_times.COLUMNS))
+def test_where_the_time_went_is_kept_of_runs_that_have_ended(opened: database.Opened, view: str) -> None:
+    """The same before and after; of a run that rests nothing is kept, since its rest grows; one that goes on is asked anew."""
+    ended = f"select * from {view} where run_id in (select run_id from runs where ended_at is not null) order by all"
+    before = opened.tables._rows(ended)
+    assert len(before) > 30
+    opened.tables.fold_resting()
+    [(kept,)] = opened.tables._rows(f"select count(distinct run_id) from store.folded_{view}")
+    [(over,)] = opened.tables._rows("select count(*) from runs where ended_at is not null and started_at is not null")
+    assert kept == over
+    assert opened.tables._rows(ended) == before
+    run = run_id(13)
+    [last] = opened.tables.heads([run])
+    event = ev.RunStarted(worker="w" * 12, resumed=True)
+    entry = JournalEntry(
+        opened.tables.position + 1,
+        run,
+        last.last_seq + 1,
+        None,
+        event.type,
+        None,
+        ev.encode(event),
+        last.updated_at + 1,
+    )
+    opened.tables.apply([entry])
+    after = opened.tables._rows(f"select * from {view} where run_id = ? order by all", [run])
+    unfold(opened)
+    again = opened.tables._rows(f"select * from {view} where run_id = ? order by all", [run])
+    if view == "critical_path":  # the other one has an end that is now
+        assert after == again
+    assert [row[:2] for row in after] == [row[:2] for row in again]
