@@ -27,7 +27,8 @@ from loom_kernel.errors import SettingsError
 from loom_kernel.project.worktrees import SYMLINKED
 
 if TYPE_CHECKING:
-    from loom_kernel.agents.stage import RunModels, Stage
+    from loom_kernel.agents.run_models import RunModels
+    from loom_kernel.agents.stage import Stage
     from loom_kernel.engine.stages import StagePort, Turn
 
 
@@ -139,6 +140,6 @@ class Agents:
 
     def for_run(self, port: StagePort) -> RunModels:
         """What ``ctx.task`` and its like do in one run."""
-        from loom_kernel.agents.stage import RunModels
+        from loom_kernel.agents.run_models import RunModels
 
         return RunModels(self, port)

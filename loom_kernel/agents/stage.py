@@ -1,4 +1,4 @@
-"""Stages of one run: ``ctx.task``, ``ctx.chain``, ``ctx.stage``, and the handle that a body holds."""
+"""A stage: its options, its session, and the handle that a body holds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-import logging
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +18,6 @@ from loom_kernel.agents import handoff, messaging, output, readiness
 from loom_kernel.agents.adapters import Hooks, OwnSession, StageExecutionMeta, closed, session_of
 from loom_kernel.agents.agent import Agent, Answer, Listener, Queue, Queued
 from loom_kernel.agents.asking import Asker
-from loom_kernel.agents.catalogue import Catalogue
 from loom_kernel.agents.doors import Candidate, candidate
 from loom_kernel.agents.model import LEVELS, ThinkingLevel
 from loom_kernel.agents.places import place_of
@@ -29,12 +26,10 @@ from loom_kernel.agents.spec import Spec, spec_of
 from loom_kernel.agents.tools import Tool, ToolTurn
 from loom_kernel.authoring.agents import (
     STAGE_OPTIONS,
-    TASK_OPTIONS,
     ModelAttempt,
     ModelUsage,
     SessionRef,
     StageHandle,
-    Step,
     TaskResult,
     check_options,
 )
@@ -44,8 +39,6 @@ from loom_kernel.errors import DefinitionError, LoomError, StageFailed
 
 if TYPE_CHECKING:
     from loom_kernel.agents.home import Agents
-
-log = logging.getLogger("loom_kernel")
 
 NO_MODEL = (
     'no model is configured. Name one: loom_kernel.configure(model="openai/gpt-5-mini") or LOOM_MODEL (any litellm name; '
@@ -58,101 +51,12 @@ _PROMPT_OPTIONS = frozenset(
 _ABOUT_DELIVERY = frozenset({"expand_prompt_templates", "streaming_behavior", "source", "preflight_result"})
 
 
-class RunModels:
-    """The capability ``models``, for one run."""
-
-    def __init__(self, home: Agents, port: StagePort) -> None:
-        self.home, self.port = home, port
-        port.when_over(self._over)
-
-    def _over(self) -> None:
-        """The run has ended: what was kept for its stages goes, and what nobody got is said once."""
-        self.home.hooks.pop(self.port.root_run_id, None)
-        for letter in self.home.bus.forget(self.port.root_run_id):
-            log.warning(
-                "run %s: nobody got the message of %s to %s", self.port.root_run_id, letter.sender, letter.wanted
-            )
-
-    @property
-    def catalogue(self) -> Any:
-        """``ctx.models``."""
-        given = self.home.hooks_of(self.port.root_run_id).models
-        return given if given is not None else Catalogue(self.home)
-
-    def task(self, name: str, options: Mapping[str, Any], at: str) -> Coroutine[Any, Any, TaskResult]:
-        """See ``Context.task``."""
-        what = f"ctx.task({name!r})"
-        options = check_options(what, options, TASK_OPTIONS)
-        prompt = options.pop("prompt", None) or options.pop("task", None)
-        options.pop("task", None)
-        if not isinstance(prompt, str) or not prompt.strip():
-            raise DefinitionError(f"{what}: prompt= is missing; it says what the model is to do")
-        previous = handoff.contexts(what, options.pop("previous", None))
-        return Stage(self, name, options, what, at).ask(handoff.compose(prompt, previous), at)
-
-    def stage(self, name: str, options: Mapping[str, Any], at: str) -> Stage:
-        """See ``Context.stage``."""
-        what = f"ctx.stage({name!r})"
-        return Stage(self, name, check_options(what, options, STAGE_OPTIONS), what, at)
-
-    def branches(self, items: Sequence[Any], shared: Mapping[str, Any], at: str) -> list[Any]:
-        """Model steps among the branches of ``ctx.parallel`` become calls; their keys are given in order."""
-        shared = check_options("ctx.parallel", shared, TASK_OPTIONS)
-        if shared.get("group") is True:
-            shared["group"] = self.port.fresh("group")
-        return [self.task(one.name, {**shared, **one.options}, at) if isinstance(one, Step) else one for one in items]
-
-    async def chain(
-        self,
-        steps: Sequence[Step],
-        task: str | None,
-        chain_dir: str | os.PathLike[str] | None,
-        shared: Mapping[str, Any],
-        at: str,
-    ) -> list[TaskResult]:
-        """See ``Context.chain``."""
-        shared = check_options("ctx.chain", shared, TASK_OPTIONS)
-        for n, step in enumerate(steps, start=1):
-            if not isinstance(step, Step):
-                raise DefinitionError(
-                    f"ctx.chain: item {n} is a {type(step).__name__}; give loom_kernel.Step(name, prompt)"
-                )
-        results: list[TaskResult] = []
-        for step in steps:
-            options = {**shared, **step.options}
-            prompt = options.pop("prompt", None) or options.pop("task", None)
-            if prompt is None:
-                prompt = "{previous}" if results else (task or "{task}")
-            if "{task}" in prompt:
-                if task is None:
-                    raise DefinitionError(f"ctx.chain: step {step.name!r} needs task=, or a prompt of its own")
-                prompt = prompt.replace("{task}", task)
-            if results and "previous" not in options:
-                if "{previous}" in prompt:
-                    prompt = prompt.replace("{previous}", results[-1].text)
-                elif not step.options.get("previous"):
-                    pass  # a step with a prompt of its own gets only what it asks for
-            if chain_dir is not None:
-                options = _based(options, Path(chain_dir))
-            results.append(await self.task(step.name, {**options, "prompt": prompt}, at))
-        return results
-
-
-def _based(options: dict[str, Any], base: Path) -> dict[str, Any]:
-    """Relative reads and outputs of a chain, from its own folder."""
-    if options.get("reads"):
-        options["reads"] = [str(base / read) for read in options["reads"]]
-    if options.get("output"):
-        options["output"] = base / options["output"]
-    return options
-
-
 class Stage(StageHandle):
     """One stage of a run and its session."""
 
-    def __init__(self, models: RunModels, name: str, options: Mapping[str, Any], what: str, at: str) -> None:
-        self._models, self._name, self.what, self._at = models, name, what, at
-        self._home, self._port = models.home, models.port
+    def __init__(self, home: Agents, port: StagePort, name: str, options: Mapping[str, Any], what: str) -> None:
+        self._name, self.what = name, what
+        self._home, self._port = home, port
         self._options = dict(options)
         self._spec = spec_of(what, name, options)
         self._ref: SessionRef = self._port.session(name)
@@ -360,16 +264,7 @@ class Stage(StageHandle):
 
     async def _beside(self, turn: Turn, who: str, text: str) -> str:
         """What this stage's model says to another stage's question; its session is looked at and not changed."""
-        asker = Asker(
-            self._name,
-            self._chain or self._declared(self._spec),
-            self._home.doors,
-            retry=self._home.retry,
-            timeout_s=self._spec.timeout_s,
-            limiter=self._home.limiter,
-            limit=self._spec.limit,
-            redact=self._home.redact,
-        )
+        asker = self._asking(self._chain or self._declared(self._spec), self._spec)
         question = {"role": "user", "content": f"[question from {who}; answer it, and change nothing]\n{text}"}
         said = [m for m in self._session.chat if not m.get("tool_calls") and m["role"] != "tool"]
         asked = await asker.ask(turn, [*said, question], tools=(), response_format=None, deadline_s=None, on_text=None)
@@ -417,7 +312,7 @@ class Stage(StageHandle):
         await turn.record(reply.event(session.name, withhold=spec.no_store))
         value = spec.wanted.read(reply.text) if spec.wanted is not None else None
         found = Answer(text=reply.text, answers=(reply.text,), structured=value, has_value=spec.wanted is not None)
-        return self._result(turn, spec, session, Asker(self._name, [Candidate("")], self._home.doors, retry=self._home.retry, timeout_s=1), found, warnings)  # fmt: skip
+        return self._result(turn, spec, session, self._asking([Candidate("")], spec), found, warnings)  # fmt: skip
 
     def _ready(self, turn: Turn, spec: Spec, hooks: Hooks) -> Callable[[int], Awaitable[str | None]] | None:
         """The readiness gate, where somebody is there; see :mod:`.readiness`."""
@@ -479,17 +374,7 @@ class Stage(StageHandle):
             raise StageFailed(self._name, "missing_api_key", NO_MODEL, "active_blocked")
         if any(one.name == "auto" for one in chain) or spec.model_constraints:
             chain = await self._home.route(turn, spec, chain, text)
-        asker = Asker(
-            self._name,
-            chain,
-            self._home.doors,
-            retry=self._home.retry,
-            timeout_s=spec.timeout_s,
-            temperature=spec.temperature,
-            limiter=self._home.limiter,
-            limit=spec.limit,
-            redact=self._home.redact,
-        )
+        asker = self._asking(chain, spec)
         answered = [call for call in turn.asked if call.ok]
         last = answered[-1].model if answered else next((m.model for m in reversed(session.path) if m.model), "")
         for at, one in enumerate(chain):
@@ -497,6 +382,22 @@ class Stage(StageHandle):
                 asker.at = at
                 break
         return asker
+
+    def _asking(self, chain: Sequence[Candidate], spec: Spec, *, max_tokens: int | None = None) -> Asker:
+        """Asks these candidates, as the stage wants it."""
+        home = self._home
+        return Asker(
+            self._name,
+            chain,
+            home.doors,
+            retry=home.retry,
+            timeout_s=spec.timeout_s,
+            temperature=spec.temperature,
+            max_tokens=max_tokens,
+            limiter=home.limiter,
+            limit=spec.limit,
+            redact=home.redact,
+        )
 
     def _approve(self, spec: Spec) -> Callable[[Tool, dict[str, Any], Turn, str], Any]:
         async def approve(tool: Tool, arguments: dict[str, Any], turn: Turn, call_id: str) -> bool | str:
@@ -564,17 +465,7 @@ class Stage(StageHandle):
             found = chain or self._chain or self._declared(self._spec)
             if not found:
                 raise StageFailed(self._name, "missing_api_key", NO_MODEL, "active_blocked")
-            asker = Asker(
-                self._name,
-                found,
-                self._home.doors,
-                retry=self._home.retry,
-                timeout_s=self._spec.timeout_s,
-                max_tokens=max_tokens,
-                limiter=self._home.limiter,
-                limit=self._spec.limit,
-                redact=self._home.redact,
-            )
+            asker = self._asking(found, self._spec, max_tokens=max_tokens)
             await turn.look()
             own = self._home.hooks_of(turn.root_run_id).adapters.complete
             if own is not None:
