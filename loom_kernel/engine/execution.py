@@ -13,7 +13,6 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextvars import ContextVar
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from msgspec import Raw
@@ -80,6 +79,67 @@ class Execution:
             ``StaleLeaseError`` and ``StorageUnavailableError`` when the run could not go on here.
     """
 
+    __slots__ = (
+        "_adopted",
+        "_announced",
+        "_budget",
+        "_by",
+        "_copies",
+        "_defer",
+        "_ended",
+        "_ending",
+        "_entries",
+        "_exit",
+        "_exit_blobs",
+        "_held",
+        "_interrupted",
+        "_loop",
+        "_main",
+        "_raised",
+        "_reports",
+        "_room",
+        "_stopping",
+        "_supervisor",
+        "_thread",
+        "_turns",
+        "_waits",
+        "_went_live",
+        "aborted",
+        "accept",
+        "again",
+        "aliases",
+        "before",
+        "calls",
+        "cancelled",
+        "codes",
+        "config",
+        "context",
+        "definition",
+        "depth",
+        "early",
+        "edits",
+        "engine",
+        "gone",
+        "history",
+        "inputs",
+        "kept",
+        "keys",
+        "lease",
+        "ledger",
+        "live",
+        "lookup",
+        "max_open",
+        "nested",
+        "prompts",
+        "recorder",
+        "result",
+        "revisions",
+        "run_id",
+        "sleeps",
+        "tracker",
+        "wrap_ups",
+    )  # fmt: skip
+
     def __init__(
         self,
         engine: Engine,
@@ -145,9 +205,11 @@ class Execution:
         self._waits: dict[str, None] = {}  # those of them that only wait: questions, sleeps
         self._interrupted: dict[str, None] = {}  # those that ctx.exit ends
         self.aborted: dict[str, BaseException] = {}  # those that a person ends
+        self.max_open = MAX_OPEN
         self._room: list[asyncio.Future[None]] = []
         self.prompts: dict[str, tuple[str, int, asyncio.Future[ev.PromptAnswered]]] = {}
         self.sleeps: dict[str, tuple[str | None, asyncio.Future[None]]] = {}
+        self._turns: Turns | None = None
         self._held: HeldCalls | None = None  # made by the first that is held
         created = history.created
         self.wrap_ups: dict[str, budgets.WrapUp] = {}
@@ -177,6 +239,7 @@ class Execution:
         self._exit_blobs: tuple[Blob, ...] = ()
         self.context = RunContext(self)
         self._supervisor: asyncio.Task[Any] | None = None
+        self._adopted: weakref.WeakSet[asyncio.Task[Any]] | None = None  # made by the body; few bodies make any
         self._main: asyncio.Task[None] | None = None  # the body's own
         self._entries.take(acquired.entries)
 
@@ -192,7 +255,6 @@ class Execution:
         """Whether the caller is on the thread of all runs."""
         return threading.get_ident() == self._thread
 
-    max_open = MAX_OPEN
     dry: DryRun | None = None  # asked instead of doing anything, in a dry replay
 
     @property
@@ -425,19 +487,17 @@ class Execution:
             if task.done() and not task.cancelled():
                 task.exception()  # looked at, so that nobody complains that it was never retrieved
 
-    @cached_property
-    def _adopted(self) -> weakref.WeakSet[asyncio.Task[Any]]:
-        """Tasks that the body made; few bodies make any."""
-        return weakref.WeakSet()
-
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """A task was made in the body's context; it ends with the body."""
+        if self._adopted is None:
+            self._adopted = weakref.WeakSet()
         self._adopted.add(task)
 
     def _tasks(self) -> Iterator[asyncio.Task[Any]]:
         if self._main is not None:
             yield self._main
-        yield from self.__dict__.get("_adopted", ())
+        if self._adopted is not None:
+            yield from self._adopted
 
     def owns(self, task: asyncio.Task[Any]) -> bool:
         """Whether it is the body's, or was made by it."""
@@ -694,10 +754,12 @@ class Execution:
             todo += [at.__cause__, at.__context__]
         return None
 
-    @cached_property
+    @property
     def turns(self) -> Turns:
-        """Whose answer from the journal is next; for executions that replay something."""
-        return Turns(self.lookup)
+        """Whose answer from the journal is next. Only executions that replay something have to know."""
+        if self._turns is None:
+            self._turns = Turns(self.lookup)
+        return self._turns
 
     async def hold(self, call: Call) -> None:
         """Return when the call is new. If it is a mismatch, the run pauses, and this is cancelled."""

@@ -41,7 +41,11 @@ class HeldBack:
             self._loop.call_later(HOLD_S, self._due)
 
     def _due(self) -> None:
-        now, due = self._loop.time(), []
+        # Behind whatever is ready by now: a body that is about to make its first call takes its start along.
+        self._loop.call_soon(self._write, self._loop.time())
+
+    def _write(self, now: float) -> None:
+        due = []
         while self._pens and self._pens[0][0] <= now:
             due.append(self._pens.popleft()[1])
         if self._pens:

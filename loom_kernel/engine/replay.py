@@ -137,6 +137,46 @@ class History:
         routed: what ``model="auto"`` chose, by node id.
     """
 
+    __slots__ = (
+        "_body",
+        "_last_at",
+        "_since",
+        "accepted",
+        "active_s",
+        "asked",
+        "begun",
+        "budget",
+        "cancel",
+        "codes",
+        "copied",
+        "cost_usd",
+        "created",
+        "early",
+        "edits",
+        "ended",
+        "executions",
+        "family_version",
+        "forked",
+        "last_seq",
+        "paused",
+        "posted",
+        "reason",
+        "records",
+        "reports",
+        "resumable",
+        "revisions",
+        "routed",
+        "sessions",
+        "source",
+        "spoken",
+        "stale",
+        "status",
+        "tokens",
+        "values",
+        "version",
+        "warned",
+    )  # fmt: skip
+
     def __init__(self) -> None:
         self.created: ev.RunCreated | None = None
         self.status = "pending"
