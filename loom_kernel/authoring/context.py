@@ -38,7 +38,7 @@ class CancelToken:
     def __init__(self) -> None:
         self._set = False
         self._reason: str | None = None
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._waiters: tuple[tuple[asyncio.AbstractEventLoop, asyncio.Event], ...] = ()
 
     def __bool__(self) -> bool:
         return self._set
@@ -58,7 +58,7 @@ class CancelToken:
         event = asyncio.Event()
         with _ASKING:
             if not self._set:
-                self._waiters.append((asyncio.get_running_loop(), event))
+                self._waiters += ((asyncio.get_running_loop(), event),)
             else:
                 event.set()
         await event.wait()
@@ -70,7 +70,7 @@ class CancelToken:
             if self._set:
                 return
             self._reason, self._set = reason, True
-            waiters, self._waiters = self._waiters, []
+            waiters, self._waiters = self._waiters, ()
         for loop, event in waiters:
             loop.call_soon_threadsafe(event.set)
 

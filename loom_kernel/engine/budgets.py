@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Raw
@@ -87,7 +87,7 @@ def limits(budget: Budget) -> bool:
     return bool(budget.max_cost or budget.max_tokens or budget.max_duration_s)
 
 
-def judge(budget: Budget, spent: Spent, warned: frozenset[str] | set[str]) -> Verdict:
+def judge(budget: Budget, spent: Spent, warned: Collection[str]) -> Verdict:
     """Compare. A limit is reached when the reading is at least the ceiling; the first in the order of the fields counts."""
     percent = WARN_AT_PERCENT if budget.warn_at_percent is None else budget.warn_at_percent
     exhausted: Reading | None = None
@@ -124,6 +124,8 @@ def from_record(kept: Mapping[str, float]) -> Budget | None:
 
 def total(history: History) -> tuple[int, float]:
     """Tokens and dollars of a recorded run and its children."""
+    if not history.records:
+        return history.tokens, history.cost_usd
     records = history.records.values()
     return history.tokens + sum(r.tokens for r in records), history.cost_usd + sum(r.cost_usd for r in records)
 
@@ -151,7 +153,7 @@ class Ledger:
             if record.tokens or record.cost_usd
         }
         self.tokens, self.cost = total(history)
-        self._warned = set(history.warned)
+        self._warned = dict(history.warned)
         self._landing: asyncio.Task[Ending] | None = None
         self.limited: bool = limits(budget) or (parent is not None and parent.limited)
         """Whether there is anything to look at, here or above."""
@@ -200,7 +202,7 @@ class Ledger:
         for account in self._family():
             verdict = judge(account.budget, account.spent, account._warned)
             for warning in verdict.warnings:
-                account._warned.add(warning.dimension)
+                account._warned[warning.dimension] = None
                 account._x.recorder.ride(ev.BudgetWarned(**warning._asdict()), None, f"budget:{warning.dimension}")
             if verdict.exhausted is not None:
                 error = WorkflowBudgetExceededError(*verdict.exhausted, frontier)

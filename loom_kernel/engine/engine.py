@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -588,16 +588,9 @@ class Engine:
         except JournalError as error:
             log.warning("what others post to runs is not heard any more: %s", error)
 
-    @contextlib.contextmanager
-    def _watching(self) -> Iterator[None]:
+    def _watching(self) -> _Watching:
         """While a run is being opened, what is posted to it is remembered."""
-        self._opening += 1
-        try:
-            yield
-        finally:
-            self._opening -= 1
-            if not self._opening:
-                self._heard.clear()
+        return _Watching(self)
 
     async def _renew(self) -> None:
         while True:
@@ -662,6 +655,23 @@ class Engine:
         if self._watchdog is not None:
             self._watchdog.stop()
         self.executor.close()
+
+
+class _Watching:
+    """A context manager without a generator behind it: it stands around every child's opening."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        self._engine._opening += 1
+
+    def __exit__(self, *exc: object) -> None:
+        self._engine._opening -= 1
+        if not self._engine._opening:
+            self._engine._heard.clear()
 
 
 def encode_inputs(definition: WorkflowDefinition[..., Any], values: Mapping[str, Any]) -> tuple[Raw, tuple[Blob, ...]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from contextvars import Context
@@ -35,7 +34,7 @@ class Entries:
         self.all: list[JournalEntry] = []
         self._seq = 0
         self._ahead: dict[int, JournalEntry] = {}
-        self._listeners: list[Listener] = []
+        self._listeners: tuple[Listener, ...] = ()
         self._begun = self._over = self._fetching = self._fetch_again = False
 
     def begin(self) -> None:
@@ -50,11 +49,12 @@ class Entries:
         """Call ``fn`` for every event, history first, in order, on the loop thread. Returns what ends it."""
         for entry in self.all:
             fn(entry)
-        self._listeners.append(fn)
+        self._listeners += (fn,)
 
         def unlisten() -> None:
-            with contextlib.suppress(ValueError):
-                self._listeners.remove(fn)
+            if fn in self._listeners:
+                at = self._listeners.index(fn)
+                self._listeners = self._listeners[:at] + self._listeners[at + 1 :]
 
         return unlisten
 
@@ -76,7 +76,7 @@ class Entries:
     def _push(self, entry: JournalEntry) -> None:
         self._seq = entry.seq
         self.all.append(entry)
-        for listener in tuple(self._listeners):
+        for listener in self._listeners:
             try:
                 listener(entry)
             except Exception:

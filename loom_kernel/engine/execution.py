@@ -206,7 +206,7 @@ class Execution:
         self._interrupted: dict[str, None] = {}  # those that ctx.exit ends
         self.aborted: dict[str, BaseException] = {}  # those that a person ends
         self.max_open = MAX_OPEN
-        self._room: list[asyncio.Future[None]] = []
+        self._room: dict[asyncio.Future[None], None] = {}  # those who wait for it, in order
         self.prompts: dict[str, tuple[str, int, asyncio.Future[ev.PromptAnswered]]] = {}
         self.sleeps: dict[str, tuple[str | None, asyncio.Future[None]]] = {}
         self._turns: Turns | None = None
@@ -697,7 +697,8 @@ class Execution:
         self._interrupted.pop(node_id, None)
         self.aborted.pop(node_id, None)
         while self._room and len(self.live) < self.max_open:
-            future = self._room.pop()
+            future = next(iter(self._room))
+            del self._room[future]
             if not future.done():
                 future.set_result(None)
                 break
@@ -707,7 +708,7 @@ class Execution:
         """Wait while too many calls are at work."""
         while len(self.live) >= self.max_open:
             future = self._loop.create_future()
-            self._room.insert(0, future)
+            self._room[future] = None
             await future
 
     def interrupting(self, call: Call) -> bool:

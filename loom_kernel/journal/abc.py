@@ -75,7 +75,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     ticket: str = ""
 
 
-class Lease(msgspec.Struct, frozen=True):
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """The right to append to a run, until someone else has a higher epoch."""
 
     run_id: str
@@ -83,7 +83,7 @@ class Lease(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class LeaseAcquired(msgspec.Struct, frozen=True):
+class LeaseAcquired(msgspec.Struct, frozen=True, gc=False):
     """The lease, and the run's whole history, which the hub has at hand anyway (saves a round trip)."""
 
     lease: Lease

@@ -152,6 +152,20 @@ def test_a_step_within_a_step_is_part_of_it_and_one_in_a_body_is_not() -> None:
     assert family_version(cells.space["body"]) != family
 
 
+def test_what_a_step_uses_counts_in_the_family_that_is_known_already() -> None:
+    """The body reaches the helper through the step only; asked again, the answer is the first one."""
+    cells = Cells()
+    cells.run("def helper(x):\n    return x\n@step\ndef inner(x):\n    return helper(x)\n")
+    cells.run("async def body(ctx):\n    return await inner(1)\n")
+    family = family_version(cells.space["body"])
+    assert family_version(cells.space["body"]) == family
+    cells.run("def helper(x):\n    return x + 1\n")
+    changed = family_version(cells.space["body"])
+    assert changed != family
+    cells.run("def helper(x):\n    return x\n")
+    assert family_version(cells.space["body"]) == family
+
+
 def test_what_a_body_can_call() -> None:
     """Steps through helpers and containers, literal names of ctx.tool; where it cannot be told, everything."""
     cells = Cells()

@@ -13,6 +13,7 @@ from loom_kernel.authoring.result import RunResult
 from loom_kernel.authoring.step import step
 from loom_kernel.authoring.workflow import define
 from loom_kernel.errors import ChildWorkflowError, DefinitionError, InputError, ResumeError
+from loom_kernel.journal.memory_store import MemoryRunJournal
 from tests.engine.harness import World, asked, entries_of, events_of, rest, types_of, until
 
 pytestmark = pytest.mark.timeout(30)
@@ -228,6 +229,63 @@ def test_cancel_and_stop_reach_the_children(how: str) -> None:
             assert (await rest(resumed)).result is True
         assert not world.engine.executions
         await world.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "types"),
+    [
+        (ev.CancelRequested(by="ann"), "cancelled", ["run.created", "lease.taken", "run.started", "run.ended"]),
+        (ev.StopRequested(by="ann"), "paused", ["run.created", "lease.taken", "run.started", "run.paused"]),
+        (None, "interrupted", ["run.created", "lease.taken"]),
+    ],
+    ids=["cancel", "stop", "close"],
+)
+def test_an_end_that_comes_while_a_child_is_opened(
+    request_: ev.CancelRequested | ev.StopRequested | None, status: str, types: list[str]
+) -> None:
+    """The parent waits until the child is open, and it rests in the same way; its body has done nothing."""
+
+    class Slow(MemoryRunJournal):
+        """Answers late to who makes a child."""
+
+        gate: asyncio.Event | None = None
+
+        async def start_run(self, run_id: Any, created: ev.RunCreated, holder: Any) -> Any:
+            acquired = await super().start_run(run_id, created, holder)
+            if created.parent_run_id is not None and self.gate is not None:
+                await self.gate.wait()
+            return acquired
+
+    async def main() -> None:
+        world = World(journal=Slow())
+        assert isinstance(world.journal, Slow)
+        gate = world.journal.gate = asyncio.Event()
+
+        async def inner(ctx: Context) -> None:
+            world.did("inner")
+
+        child = define(inner)
+
+        async def body(ctx: Context) -> None:
+            await ctx.workflow(child)
+
+        execution = await world.start(body)
+        child_id = (await until(lambda: events_of(execution, ev.NodeStarted)))[0].child_run_id
+        await until(lambda: child_id in world.journal._runs)
+        closing = asyncio.create_task(world.close()) if request_ is None else None
+        if request_ is not None:
+            await world.post(execution.run_id, request_)
+        await until(lambda: execution.ending)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not execution.result.done()
+        gate.set()
+        assert (await rest(execution)).status == status
+        assert [entry.type for entry in entries_of(world.journal, child_id)] == types
+        assert not world.engine.executions and not world.effects
+        await (closing or world.close())
 
     asyncio.run(main())
 

@@ -58,7 +58,7 @@ class Push(enum.IntEnum):
     LEAVING = 2  # the hub ends in good order, everything it was asked is answered
 
 
-class Request(Struct, array_like=True, frozen=True):
+class Request(Struct, array_like=True, frozen=True, gc=False):
     """A question to the hub."""
 
     id: int
@@ -66,7 +66,7 @@ class Request(Struct, array_like=True, frozen=True):
     args: Raw
 
 
-class Answer(Struct, array_like=True, frozen=True):
+class Answer(Struct, array_like=True, frozen=True, gc=False):
     """An answer, a part of one, or a push (``id`` 0)."""
 
     id: int
@@ -110,7 +110,7 @@ class Drained(Struct, frozen=True):
     kept_by: list[Holder]
 
 
-class Acked(Struct, array_like=True, frozen=True):
+class Acked(Struct, array_like=True, frozen=True, gc=False):
     """The outcome of one append. A new event's text is not sent back: ``entry`` is only there for ``exists``.
 
     ``key`` is only there where the journal kept the event under another key than it was given.
@@ -123,7 +123,7 @@ class Acked(Struct, array_like=True, frozen=True):
     key: str | None = None
 
 
-class Leased(Struct, array_like=True, frozen=True):
+class Leased(Struct, array_like=True, frozen=True, gc=False):
     """``LeaseAcquired`` or ``LeaseHeld``, whichever is there."""
 
     acquired: LeaseAcquired | None
