@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from loom_kernel import events as ev
+from loom_kernel.agents import catalogue
 from loom_kernel.agents.doors import Candidate, Doors, candidate
 from loom_kernel.agents.failures import RULES, Next, disposition
 from loom_kernel.agents.model import FailureCode, ModelFailure, Reply, Request, ThinkingLevel, Usage
@@ -104,6 +105,7 @@ class Asker:
         self.log: list[Asked] = []
         self.failures: list[tuple[Candidate, FailureCode, str]] = []
         """Candidates that were given up, and why."""
+        self._waits: dict[FailureCode, float] = {}
 
     @property
     def now(self) -> Candidate:
@@ -145,11 +147,13 @@ class Asker:
 
     def _advance(self, code: FailureCode, reason: str, retry_after_s: float | None) -> None:
         self.failures.append((self.now, code, reason))
+        if retry_after_s is not None:
+            self._waits[code] = min(retry_after_s, self._waits.get(code, retry_after_s))
         if self.at + 1 < len(self.candidates):
             self.at += 1
             return
         deciding = disposition([code for _, code, _ in self.failures])
-        raise self._failed(deciding, retry_after_s)
+        raise self._failed(deciding, self._waits.get(deciding))
 
     def _failed(self, code: FailureCode, retry_after_s: float | None) -> StageFailed:
         if len(self.failures) == 1:
@@ -208,7 +212,7 @@ class Asker:
         n = 0
         while True:
             n += 1
-            one = self.now
+            one = await self._fitting(self.now)
             request = Request(
                 model=one.name,
                 messages=tuple(messages),
@@ -263,6 +267,16 @@ class Asker:
             asked = Asked(model=reply.model or one.name, level=one.level, reply=reply, event=event)
             self.log.append(asked)
             return asked
+
+    async def _fitting(self, one: Candidate) -> Candidate:
+        """The candidate with a level that its model has, which is what is told of it from now on."""
+        if one.level in (None, "off") or one.provider == "scripted":
+            return one
+        await asyncio.to_thread(catalogue.priced)  # a large file, the first time
+        level = catalogue.effective(one.name, one.level)
+        if level != one.level:
+            one = self.candidates[self.at] = Candidate(one.name, level)
+        return one
 
     def _used(self, usage: Usage, thought: int) -> None:
         if self.limiter is not None and self.limit is not None:

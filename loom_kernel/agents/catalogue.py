@@ -5,6 +5,7 @@ The list is a file of the installed package and is read as such: looking at it i
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loom_kernel.agents import scripted
+from loom_kernel.agents.accounts import asked, variable
+from loom_kernel.agents.model import LEVELS, ThinkingLevel
 
 if TYPE_CHECKING:
     from loom_kernel.agents.home import Agents
@@ -39,7 +42,10 @@ KEYS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """One model. Costs are US dollars a million tokens, the highest of its tiers; None where nobody says."""
+    """One model. Costs are US dollars a million tokens, the highest of its tiers; None where nobody says.
+
+    ``bare`` is whether litellm knows it without its provider's name, too.
+    """
 
     id: str
     provider: str
@@ -48,6 +54,7 @@ class ModelInfo:
     context_window: int | None = None
     inputs: tuple[str, ...] = ("text",)
     efforts: tuple[str | None, ...] = (None,)
+    bare: bool = False
 
 
 class Catalogue:
@@ -92,10 +99,61 @@ def local_models() -> list[ModelInfo]:
 
 
 def with_key(models: Mapping[str, ModelInfo], accounts: Mapping[str, Any]) -> list[ModelInfo]:
-    """Of these the ones whose provider has a key in the environment, or an account in the settings."""
+    """Of these the ones whose provider has a key in the environment, or an account in the settings.
+
+    Those of a numbered account go by its name (``openai-1/...``); their provider is still the account's source, so that
+    what limits a provider limits all its accounts.
+    """
     open_to = {provider for provider, names in KEYS.items() if any(os.environ.get(name) for name in names)}
-    open_to |= {name.rpartition("-")[0] if name.rpartition("-")[2].isdigit() else name for name in accounts}
-    return [one for one in models.values() if one.provider in open_to]
+    numbered: dict[str, list[str]] = {}
+    for account in accounts:
+        source = asked(f"{account}/")
+        if source.account is None:
+            open_to.add(account)
+        elif os.environ.get(variable(account, accounts)):
+            numbered.setdefault(source.model.rstrip("/"), []).append(account)
+    return [one for one in models.values() if one.provider in open_to] + [
+        dataclasses.replace(one, id=f"{account}/{one.id.removeprefix(f'{one.provider}/')}")
+        for one in models.values()
+        for account in numbered.get(one.provider, ())
+    ]
+
+
+def efforts_of(name: str) -> tuple[str | None, ...]:
+    """Levels that a model has, by the price list; ``(None,)`` for one that does not reason, or that nobody knows."""
+    info = known(name)
+    return info.efforts if info is not None else (None,)
+
+
+def known(name: str) -> ModelInfo | None:
+    """What the price list says of a model, of whichever account."""
+    return priced().get(asked(name).model) or _bare().get(name)
+
+
+def effective(name: str, level: ThinkingLevel | None) -> ThinkingLevel | None:
+    """The level that a model is asked for: that one, the nearest below it that the model has, or its lowest.
+
+    ``off`` stays; None where the model does not reason. Scripted models take any.
+    """
+    if level is None or level == "off" or name.startswith("scripted/"):
+        return level
+    there = [one for one in LEVELS if one != "off" and one in efforts_of(name)]
+    below = [one for one in there if LEVELS.index(one) <= LEVELS.index(level)]
+    return below[-1] if below else there[0] if there else None
+
+
+def levels_of(name: str) -> tuple[ThinkingLevel, ...]:
+    """Levels that somebody may choose from for a model, ``off`` among them; empty where it does not reason."""
+    if known(name) is None:
+        return () if name.startswith("local/") else LEVELS
+    there = efforts_of(name)
+    return () if there == (None,) else tuple(one for one in LEVELS if one == "off" or one in there)
+
+
+@functools.cache
+def _bare() -> dict[str, ModelInfo]:
+    """By the names that litellm takes without a provider."""
+    return {info.id.removeprefix(f"{info.provider}/"): info for info in priced().values() if info.bare}
 
 
 @functools.cache
@@ -123,7 +181,6 @@ def _info(name: str, entry: Any) -> ModelInfo | None:
         return max(tiers) * 1e6 if tiers else None
 
     window = entry.get("max_input_tokens") or entry.get("max_tokens")
-    reasons = bool(entry.get("supports_reasoning"))
     return ModelInfo(
         id=id,
         provider=provider,
@@ -131,5 +188,28 @@ def _info(name: str, entry: Any) -> ModelInfo | None:
         output_cost=cost("output"),
         context_window=int(window) if isinstance(window, (int, float)) else None,
         inputs=("text", "image") if entry.get("supports_vision") else ("text",),
-        efforts=("minimal", "low", "medium", "high") if reasons else (None,),
+        efforts=_efforts(entry, provider),
+        bare="/" not in name,
     )
+
+
+def _efforts(entry: Mapping[str, Any], provider: str) -> tuple[str | None, ...]:
+    """Levels of a model. Where the list says nothing, low to high are what all that reason have."""
+    said = entry.get("reasoning_effort_levels")
+    if isinstance(said, list):
+        words = {"off" if one == "none" else one for one in said}
+        return tuple(one for one in LEVELS if one in words) or (None,)
+    if not entry.get("supports_reasoning"):
+        return (None,)
+    has = {
+        "off": entry.get("supports_none_reasoning_effort") is True,
+        "minimal": entry.get("supports_minimal_reasoning_effort", provider in _BY_BUDGET) is True,
+        "low": entry.get("supports_low_reasoning_effort") is not False,
+        "xhigh": entry.get("supports_xhigh_reasoning_effort") is True,
+        "max": entry.get("supports_max_reasoning_effort") is True,
+    }
+    return tuple(one for one in LEVELS if has.get(one, True))
+
+
+_BY_BUDGET = frozenset({"anthropic", "gemini", "bedrock", "vertex_ai"})
+"""Providers for whom litellm makes a budget of tokens of a level, so that the least one exists, too."""

@@ -2,8 +2,7 @@
 
 Importing takes seconds, so a thread does it. What is known of litellm 1.110 and kept to here: it fetches a price list and
 tokenizers unless it is told to stay offline; its own retries are switched off, since for several providers they are none;
-``timeout=`` is per read, so that the total has a clock of its own; the class of an error differs by provider for one and
-the same status, so the status is looked at first.
+``timeout=`` is per read, so that the total has a clock of its own. What its exceptions mean is in ``litellm_failures.py``.
 """
 
 from __future__ import annotations
@@ -11,24 +10,23 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import re
 import warnings
-from collections.abc import Mapping
-from typing import Any, cast
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from loom_kernel.agents.catalogue import KEYS
-from loom_kernel.agents.model import FailureCode, FinishReason, ModelFailure, OnText, Reply, Request, ToolCall, Usage
-
-_QUOTA = re.compile(
-    r"insufficient_quota|exceeded your current quota|usage[ _]limit|billing|credit balance|payment required", re.I
+from loom_kernel.agents import accounts
+from loom_kernel.agents.catalogue import KEYS, effective, efforts_of, priced
+from loom_kernel.agents.litellm_failures import failure
+from loom_kernel.agents.model import (
+    FinishReason,
+    ModelFailure,
+    OnText,
+    Reply,
+    Request,
+    ToolCall,
+    Usage,
 )
-_NO_KEY = re.compile(
-    r"missing credentials|missing .{0,20}api[ _]?key|api_key client option must be set|no api key", re.I
-)
-_LOGIN = re.compile(r"log ?in (is )?required|not logged in|login_required|please log ?in", re.I)
-_POLICY = re.compile(r"content[ _]?(policy|filter|management)|safety system|responsible ?ai", re.I)
-_TOO_LONG = re.compile(r"context[ _]?(length|window|size)|maximum context|too (large|long)|prompt is too long", re.I)
-_SECRET = re.compile(r"\b(?:sk|pk|key|gsk|xai)[-_][A-Za-z0-9_*-]{6,}|\bBearer\s+\S+|[A-Za-z0-9_-]{32,}")
 
 MISSING = (
     "litellm is not installed, which asks every model that is not local or scripted: pip install 'loom-kernel[models]'"
@@ -48,23 +46,68 @@ class LiteLLMModel:
     """Asks models by their litellm name.
 
     Args:
-        accounts: further credentials: by account (``openai-1``) ``api_key_env``, ``api_base``.
+        accounts: further credentials: by account (``openai-1``) ``api_key_env``, ``api_base``; see ``accounts.py``.
     """
 
     def __init__(self, accounts: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         self._accounts = dict(accounts or {})
+        self._thinking = _Thinking()
         self._litellm: Any = None
         self._importing: asyncio.Future[Any] | None = None
 
     async def complete(self, request: Request, on_text: OnText | None = None) -> Reply:
         """See :class:`~loom_kernel.agents.model.Model`."""
         litellm = await self._loaded()
-        name, key, base = self._account(request)
-        given = {
+        name, key, base = self._access(litellm, request)
+        given = self._given(request, name)
+        if key is not None:
+            given["api_key"] = key
+        if base is not None:
+            given["api_base"] = base
+        answer = _Answer()
+        try:
+            async with asyncio.timeout(request.timeout_s):
+                found = await litellm.acompletion(**given)
+                if not given.get("stream"):
+                    answer.take(found)
+                    if answer.text and on_text is not None:
+                        on_text(answer.text)
+                else:
+                    try:
+                        async for chunk in found:
+                            text = answer.take(chunk)
+                            if text and on_text is not None:
+                                on_text(text)
+                    finally:
+                        close = getattr(found, "aclose", None)
+                        if close is not None:
+                            await close()
+        except (asyncio.CancelledError, ModelFailure):
+            raise
+        except TimeoutError:
+            raise ModelFailure(
+                "timeout",
+                f"it took longer than {request.timeout_s:g} s",
+                model=request.model,
+                usage=answer.usage(litellm, name) if answer.began else None,
+            ) from None
+        except Exception as error:
+            used = answer.usage(litellm, name) if answer.began else None
+            raise failure(error, request.model, used, secrets=_secrets(key)) from None
+        usage = answer.usage(litellm, name)
+        if answer.finish is None:
+            raise ModelFailure("provider_unavailable", "its answer broke off", model=request.model, usage=usage)
+        if answer.refusal and not answer.text:
+            raise ModelFailure("refused", f"it refused: {answer.refusal}", model=request.model, usage=usage)
+        calls = answer.calls()
+        self._thinking.keep(litellm, answer.thoughts, calls)
+        return Reply(text=answer.text, tool_calls=calls, finish=answer.finish, usage=usage, model=request.model)
+
+    def _given(self, request: Request, name: str) -> dict[str, Any]:
+        """The request as litellm takes it."""
+        given: dict[str, Any] = {
             "model": name,
             "messages": [dict(message) for message in request.messages],
-            "stream": True,
-            "stream_options": {"include_usage": True},
             "timeout": request.timeout_s,
             "max_retries": 0,
             "num_retries": 0,
@@ -74,46 +117,21 @@ class LiteLLMModel:
             if request.tool_choice is not None:
                 given["tool_choice"] = request.tool_choice
         if request.response_format is not None:
+            # Not streamed: of a refusal, which comes in a field of its own then, litellm's streams say nothing.
             given["response_format"] = dict(request.response_format)
+        else:
+            given["stream"], given["stream_options"] = True, {"include_usage": True}
         if request.max_tokens is not None:
             given["max_tokens"] = request.max_tokens
         if request.temperature is not None:
             given["temperature"] = request.temperature
-        if request.level not in (None, "off") and _reasons(litellm, name):
-            given["reasoning_effort"] = request.level
-        if key is not None:
-            given["api_key"] = key
-        if base is not None:
-            given["api_base"] = base
-        self._need_key(litellm, name, key, base)
-        answer = _Answer()
-        try:
-            async with asyncio.timeout(request.timeout_s):
-                stream = await litellm.acompletion(**given)
-                try:
-                    async for chunk in stream:
-                        text = answer.take(chunk)
-                        if text and on_text is not None:
-                            on_text(text)
-                finally:
-                    close = getattr(stream, "aclose", None)
-                    if close is not None:
-                        await close()
-        except (asyncio.CancelledError, ModelFailure):
-            raise
-        except Exception as error:
-            raise failure(error, request.model, answer.usage(litellm, name) if answer.began else None) from None
-        if answer.finish is None:
-            raise ModelFailure(
-                "provider_unavailable", "its answer broke off", model=request.model, usage=answer.usage(litellm, name)
-            )
-        return Reply(
-            text=answer.text,
-            tool_calls=answer.calls(),
-            finish=answer.finish,
-            usage=answer.usage(litellm, name),
-            model=request.model,
-        )
+        level = effective(name, request.level)
+        if level == "off":
+            if "off" in efforts_of(name):
+                given["reasoning_effort"] = "none"
+        elif level is not None and ("claude" not in name or self._thinking.attach(given["messages"])):
+            given["reasoning_effort"] = level
+        return given
 
     async def _loaded(self) -> Any:
         if self._litellm is None:
@@ -121,42 +139,76 @@ class LiteLLMModel:
                 self._importing = asyncio.ensure_future(asyncio.to_thread(_import))
             try:
                 self._litellm = await asyncio.shield(self._importing)
-            except ImportError:
+            except Exception as error:
                 self._importing = None
-                raise ModelFailure("missing_package", MISSING) from None
+                missing = isinstance(error, ModuleNotFoundError) and error.name == "litellm"
+                sentence = MISSING if missing else f"litellm cannot be imported: {type(error).__name__}: {error}"
+                raise ModelFailure("missing_package", sentence) from None
         return self._litellm
 
-    def _account(self, request: Request) -> tuple[str, str | None, str | None]:
-        """The name, key and address that litellm is given. ``openai-1/x`` is ``openai/x`` with another key."""
-        provider, slash, rest = request.model.partition("/")
-        source, dash, number = provider.rpartition("-")
-        if not (slash and dash and number.isdigit()):
-            return request.model, request.api_key, request.api_base
-        account = self._accounts.get(provider, {})
-        variable = account.get("api_key_env") or f"{source.upper().replace('-', '_')}_{number}_API_KEY"
-        key = request.api_key or os.environ.get(variable)
-        if not key:
-            raise ModelFailure(
-                "missing_api_key",
-                f"account {provider!r} has no key: set {variable}, or [accounts.{provider}] api_key_env in loom.toml",
-                model=request.model,
-            )
-        return f"{source}/{rest}", key, request.api_base or account.get("api_base")
+    def _access(self, litellm: Any, request: Request) -> tuple[str, str | None, str | None]:
+        """The name, key and address that litellm is given.
 
-    def _need_key(self, litellm: Any, name: str, key: str | None, base: str | None) -> None:
-        """Refuse before a request is made without a key; some providers would be sent one."""
-        if key is not None:
-            return
-        variables = KEYS.get(name.partition("/")[0])
-        if variables is None:
-            found = litellm.validate_environment(name)
-            missing = [] if found.get("keys_in_environment") else list(found.get("missing_keys") or ())
-            variables = tuple(missing)
-            if not missing:
-                return
-        elif any(os.environ.get(variable) for variable in variables):
-            return
-        raise ModelFailure("missing_api_key", f"set {variables[0]}, the key of {name.partition('/')[0]}", model=name)
+        Nothing is sent without a key to a provider that needs one; some would be sent it all the same, and others fail in
+        ways that look like an outage.
+
+        Raises:
+            ModelFailure: there is no such provider, or no key.
+        """
+        name, account = accounts.asked(request.model)
+        provider = self._provider(litellm, name, request.model)
+        own = self._accounts.get(account or provider, {})
+        key, base = request.api_key, request.api_base or own.get("api_base")
+        if key is None and (account is not None or own.get("api_key_env")):
+            variable = accounts.variable(account or provider, self._accounts)
+            key = os.environ.get(variable)
+            if not key:  # never another account's
+                raise ModelFailure(
+                    "missing_api_key",
+                    f"account {account or provider!r} has no key: set {variable}, or [accounts.{account or provider}] "
+                    "api_key_env in loom.toml",
+                    model=request.model,
+                )
+        if key is None and base is not None and not _key_there(provider):
+            key = "none"  # a server of one's own often needs none, and the client refuses to have none
+        if key is None:
+            variables = _key_missing(litellm, provider, name)
+            if variables:
+                raise ModelFailure("missing_api_key", f"set {variables[0]}, the key of {provider}", model=request.model)
+        return name, key or None, base
+
+    @staticmethod
+    def _provider(litellm: Any, name: str, asked: str) -> str:
+        try:
+            return str(litellm.get_llm_provider(name)[1])
+        except Exception:
+            there = "there is no such provider" if "/" in name else "it names no provider"
+            raise ModelFailure(
+                "unknown_model", f"{there}; a model of litellm is written provider/model", model=asked
+            ) from None
+
+
+def _key_there(provider: str) -> bool:
+    return any(os.environ.get(variable) for variable in KEYS.get(provider, ()))
+
+
+def _key_missing(litellm: Any, provider: str, name: str) -> tuple[str, ...]:
+    """Variables of which one must be set, and none is.
+
+    Of clouds (bedrock, vertex, azure) only the provider can tell: credentials are found in many places.
+    """
+    if provider in KEYS:
+        return () if _key_there(provider) else KEYS[provider]
+    if provider.startswith("azure"):
+        return ()
+    missing = litellm.validate_environment(name).get("missing_keys") or ()
+    return tuple(variable for variable in missing if variable.endswith("_API_KEY"))
+
+
+def _secrets(key: str | None) -> list[str]:
+    """Keys that an error may quote; what is shorter than a key could be any word."""
+    there = [key, *(os.environ.get(variable) for names in KEYS.values() for variable in names)]
+    return [one for one in there if one and len(one) > 7]
 
 
 def _import() -> Any:
@@ -166,15 +218,8 @@ def _import() -> Any:
     warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier.*", category=UserWarning)
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
-    litellm.drop_params = False
+    priced()  # read here, since that takes a moment, too
     return litellm
-
-
-def _reasons(litellm: Any, name: str) -> bool:
-    try:
-        return bool(litellm.supports_reasoning(model=name))
-    except Exception:
-        return False
 
 
 class _Answer:
@@ -186,26 +231,32 @@ class _Answer:
         self._usage: Any = None
         self.finish: FinishReason | None = None
         self.began = False
+        self.refusal = ""
+        self.thoughts: list[Any] = []  # pieces that hold thoughts which must be sent back
 
     @property
     def text(self) -> str:
         return "".join(self._texts)
 
-    def take(self, chunk: Any) -> str:
-        """The next piece; returns what is new of the text."""
+    def take(self, piece: Any) -> str:
+        """The next piece, or all of it; returns what is new of the text."""
         self.began = True
-        usage = getattr(chunk, "usage", None)
+        usage = getattr(piece, "usage", None)
         if usage is not None:
             self._usage = usage
         said = ""
-        for choice in getattr(chunk, "choices", None) or ():
-            delta = getattr(choice, "delta", None)
+        for choice in getattr(piece, "choices", None) or ():
+            delta = getattr(choice, "delta", None) or getattr(choice, "message", None)
             text = getattr(delta, "content", None)
+            self.refusal += getattr(delta, "refusal", None) or ""
+            if getattr(delta, "thinking_blocks", None):
+                self.thoughts.append(piece)
             if text:
                 said += text
                 self._texts.append(text)
-            for call in getattr(delta, "tool_calls", None) or ():
-                known = self._calls.setdefault(call.index or 0, ["", "", ""])
+            for n, call in enumerate(getattr(delta, "tool_calls", None) or ()):
+                index = getattr(call, "index", None)
+                known = self._calls.setdefault(n if index is None else index, ["", "", ""])
                 known[0] = known[0] or (call.id or "")
                 function = call.function
                 if function is not None:
@@ -240,90 +291,43 @@ class _Answer:
         )
 
 
-def failure(error: BaseException, model: str, usage: Usage | None = None) -> ModelFailure:
-    """What an exception of litellm says; its text without keys.
+class _Thinking:
+    """Thoughts that came with calls of tools, signed by their provider.
 
-    Source: the reference's classification; structured codes and the status come before the text.
+    Anthropic wants them back with the call's result, word for word, and refuses to think without them. They are of no use
+    to anybody else and are kept by this process only: after a restart the model goes on without thinking until its calls
+    are answered.
     """
-    code = classify(error)
-    words = str(error).removeprefix("litellm.").strip() or type(error).__name__
-    message = _SECRET.sub("[redacted]", words.splitlines()[0])[:500]
-    status = getattr(error, "status_code", None)
-    return ModelFailure(
-        code,
-        f"{_SAY.get(code, 'it failed')} ({message})",
-        model=model,
-        retry_after_s=_retry_after(error) if code in ("rate_limited", "provider_unavailable") else None,
-        status=status if isinstance(status, int) else None,
-        usage=usage,
-    )
 
+    KEPT = 1_000
 
-_SAY: dict[FailureCode, str] = {
-    "login_required": "it asks for a login",
-    "missing_api_key": "there is no key for it",
-    "invalid_api_key": "its key was refused",
-    "rate_limited": "it has too many requests",
-    "quota_limited": "the account's quota is used up",
-    "provider_unavailable": "it cannot be reached",
-    "timeout": "it took too long",
-    "forbidden_config": "this account may not use it",
-    "unknown_model": "there is no such model",
-    "context_overflow": "the conversation is too long for it",
-    "incompatible_request": "it does not take this request",
-    "bad_answer": "its answer cannot be read",
-    "refused": "it refused for its content",
-}
+    def __init__(self) -> None:
+        self._by_call: OrderedDict[str, list[Any]] = OrderedDict()
 
+    def attach(self, messages: list[dict[str, Any]]) -> bool:
+        """Put thoughts where they were. False, with nothing changed, where calls that are being answered lack theirs."""
+        found: list[tuple[dict[str, Any], list[Any]]] = []
+        open_turn = True
+        for message in reversed(messages):
+            open_turn = open_turn and message.get("role") != "user"
+            if calls := message.get("tool_calls"):
+                blocks = self._by_call.get(calls[0]["id"])
+                if blocks is not None:
+                    found.append((message, blocks))
+                elif open_turn:
+                    return False
+        for message, blocks in found:
+            message["thinking_blocks"] = blocks
+        return True
 
-def classify(error: BaseException) -> FailureCode:
-    """The kind of a failure, by status, then class, then text."""
-    text, status = str(error), getattr(error, "status_code", None)
-    kind = type(error).__name__
-    if kind == "ContextWindowExceededError":
-        return "context_overflow"
-    if kind == "ContentPolicyViolationError":
-        return "refused"
-    if _NO_KEY.search(text):
-        return "missing_api_key"
-    if _LOGIN.search(text):
-        return "login_required"
-    if kind == "UnsupportedParamsError":
-        return "incompatible_request"
-    if kind == "JSONSchemaValidationError":
-        return "bad_answer"
-    if isinstance(error, TimeoutError) or kind == "Timeout" or status in (408, 504):
-        return "timeout"
-    by_status: dict[int, FailureCode] = {
-        401: "invalid_api_key",
-        402: "quota_limited",
-        403: "forbidden_config",
-        404: "unknown_model",
-        413: "context_overflow",
-    }
-    if status in by_status:
-        return by_status[cast(int, status)]
-    if status == 429:
-        return "quota_limited" if _QUOTA.search(text) else "rate_limited"
-    if status in (400, 422):
-        if _POLICY.search(text):
-            return "refused"
-        return "context_overflow" if _TOO_LONG.search(text) else "incompatible_request"
-    if isinstance(status, int) and status >= 500:
-        return "provider_unavailable"
-    if isinstance(error, (ConnectionError, OSError)) or kind in ("APIConnectionError", "MidStreamFallbackError"):
-        return "provider_unavailable"
-    if isinstance(error, (IndexError, KeyError, AttributeError, ValueError)):
-        return "bad_answer"
-    return "unknown"
-
-
-def _retry_after(error: BaseException) -> float | None:
-    """Seconds that the provider asks to wait, where it says so."""
-    for holder in (error, getattr(error, "response", None)):
-        headers = getattr(holder, "headers", None) or getattr(holder, "litellm_response_headers", None) or {}
-        try:
-            return max(0.0, float(str(headers.get("retry-after"))))
-        except (TypeError, ValueError, AttributeError):
-            continue
-    return None
+    def keep(self, litellm: Any, thoughts: Sequence[Any], calls: Sequence[ToolCall]) -> None:
+        """What was thought before these calls."""
+        if not thoughts or not calls:
+            return
+        streamed = hasattr(thoughts[0].choices[0], "delta")
+        whole = litellm.stream_chunk_builder(list(thoughts)) if streamed else thoughts[0]
+        blocks = getattr(whole.choices[0].message, "thinking_blocks", None)
+        if blocks:
+            self._by_call[calls[0].id] = [dict(block) for block in blocks]
+            while len(self._by_call) > self.KEPT:
+                self._by_call.popitem(last=False)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from loom_kernel import events as ev
+from loom_kernel.agents.accounts import asked
 from loom_kernel.agents.asking import Asker
-from loom_kernel.agents.catalogue import Catalogue, ModelInfo, priced
+from loom_kernel.agents.catalogue import Catalogue, ModelInfo, known
 from loom_kernel.agents.doors import Candidate, candidate
 from loom_kernel.agents.spec import Spec
 from loom_kernel.agents.structured import Invalid, Wanted
@@ -96,8 +97,11 @@ async def route(home: Agents, turn: Turn, spec: Spec, chain: Sequence[Candidate]
 
 
 def _known(home: Agents, one: Candidate) -> ModelInfo:
-    info = priced().get(one.name) or next((m for m in Catalogue(home).list_models() if m.id == one.name), None)
-    return info or ModelInfo(id=one.name, provider=one.provider)
+    info = known(one.name)
+    if info is not None:
+        return dataclasses.replace(info, id=one.name)
+    info = next((m for m in Catalogue(home).list_models() if m.id == one.name), None)
+    return info or ModelInfo(id=one.name, provider=asked(one.name).model.partition("/")[0])
 
 
 def _level_fits(limit: ModelConstraints, one: Candidate) -> bool:

@@ -18,6 +18,7 @@ from loom_kernel.agents import handoff, messaging, output, readiness
 from loom_kernel.agents.adapters import Hooks, OwnSession, StageExecutionMeta, closed, session_of
 from loom_kernel.agents.agent import Agent, Answer, Listener, Queue, Queued
 from loom_kernel.agents.asking import Asker
+from loom_kernel.agents.catalogue import levels_of
 from loom_kernel.agents.doors import Candidate, candidate
 from loom_kernel.agents.model import LEVELS, ThinkingLevel
 from loom_kernel.agents.places import place_of
@@ -573,7 +574,10 @@ class Stage(StageHandle):
     def cycle_thinking_level(self) -> str | None:
         self._live("cycle_thinking_level")
         now = self.thinking_level
-        level = LEVELS[(LEVELS.index(now) + 1) % len(LEVELS)] if now in LEVELS else LEVELS[0]
+        there = levels_of(self.model or "")
+        if not there:
+            return None
+        level = there[(there.index(now) + 1) % len(there)] if now in there else there[0]
         self.set_thinking_level(level)
         return level
 

@@ -424,7 +424,7 @@ class StageHandle(ABC):
 
     @abstractmethod
     def cycle_thinking_level(self) -> str | None:
-        """The next level."""
+        """The next level that the model has; None where it has none."""
 
     @abstractmethod
     async def navigate_tree(

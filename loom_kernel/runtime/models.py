@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loom_kernel.agents import mcp
+from loom_kernel.agents.accounts import check
 from loom_kernel.agents.adapters import Hooks, StageAdapters
 from loom_kernel.agents.asking import RetrySettings
 from loom_kernel.agents.doors import Doors
@@ -37,7 +38,7 @@ def agents(runtime: Runtime) -> Agents:
         SettingsError: a table of the settings has a field that does not exist.
     """
     settings = runtime.settings
-    accounts: Mapping[str, Any] = settings.get("accounts") or {}
+    accounts = check(settings.get("accounts") or {})
     at_once = settings.get("stages_at_once")
 
     def folder() -> Path | None:

@@ -40,6 +40,7 @@ _WORDS: dict[int, tuple[str, str | None]] = {
 class _Step:
     kind: Literal["reply", "status", "hang", "drop"] = "reply"
     text: str = ""
+    refusal: str = ""
     calls: list[dict[str, Any]] = field(default_factory=list)
     finish: str = ""
     usage: tuple[int, int] = (7, 5)
@@ -121,6 +122,10 @@ class FakeOpenAI:
         sentence = "The response was filtered due to the prompt triggering content management policy."
         return self.error(400, sentence, code="content_filter", **step)
 
+    def refuse(self, sentence: str, **step: Any) -> Self:
+        """A refusal in the field that OpenAI has for it, where the answer is not streamed."""
+        return self._add(refusal=sentence, **step)
+
     def raw(self, body: str, status: int = 200, **headers: str) -> Self:
         """Any body at all."""
         return self._add(kind="status", status=status, body=body, headers=dict(headers))
@@ -164,7 +169,7 @@ class FakeOpenAI:
         async def main() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
             app = tornado.web.Application(
-                [(r"/v1/chat/completions", _handler(), {"fake": self})], log_function=lambda _: None
+                [(r"/v1/(?:chat/completions|messages)", _handler(), {"fake": self})], log_function=lambda _: None
             )
             sockets = tornado.netutil.bind_sockets(0, "127.0.0.1")
             self.base_url = f"http://127.0.0.1:{sockets[0].getsockname()[1]}/v1"
@@ -245,6 +250,8 @@ def _handler() -> Any:
             message: dict[str, Any] = {"role": "assistant", "content": step.text or None}
             if step.calls:
                 message["tool_calls"] = step.calls
+            if step.refusal:
+                message["refusal"] = step.refusal
             choice = {"index": 0, "message": message, "finish_reason": finish(step)}
             self.set_header("Content-Type", "application/json")
             about = {**head(request, "chat.completion"), "usage": usage(step)}

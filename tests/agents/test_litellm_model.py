@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.metadata
 import importlib.util
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -82,11 +83,13 @@ def test_tool_calls_are_put_together(door: LiteLLMModel, fake: FakeOpenAI) -> No
 
 def test_a_level_is_asked_for_only_where_a_model_reasons(door: LiteLLMModel, fake: FakeOpenAI) -> None:
     """Others would refuse the request."""
-    fake.reply().reply().reply()
+    fake.reply(times=5)
     ask(door, fake, model="openai/gpt-5-mini", level="low")
     ask(door, fake, model="openai/gpt-4o-mini", level="low")
     ask(door, fake, model="openai/gpt-5-mini", level="off")
-    assert [r.get("reasoning_effort") for r in fake.requests] == ["low", None, None]
+    ask(door, fake, model="openai/gpt-5-mini", level="max")  # the highest that it has
+    ask(door, fake, model="openai/gpt-5.1", level="off")  # one that can be told not to
+    assert [r.get("reasoning_effort") for r in fake.requests] == ["low", None, None, "high", "none"]
 
 
 Says = Callable[[FakeOpenAI], Any]
@@ -206,6 +209,139 @@ def test_a_numbered_account_has_its_own_key(fake: FakeOpenAI, monkeypatch: pytes
     monkeypatch.delenv("OPENAI_1_API_KEY")
     with pytest.raises(ModelFailure, match="OPENAI_1_API_KEY"):
         ask(door, None, model="openai-1/test-model", api_key=None)
+
+
+def test_a_server_of_ones_own_needs_no_key(fake: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``[accounts.openai] api_base`` points the usual account there; its key is used where there is one."""
+    fake.reply().reply()
+    door = LiteLLMModel({"openai": {"api_base": fake.base_url}})
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    ask(door, None, model="openai/mine", api_key=None)
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-that-is-there")
+    ask(door, None, model="openai/mine", api_key=None)
+    assert [h["Authorization"] for h in fake.headers] == ["Bearer none", "Bearer a-key-that-is-there"]
+
+
+def test_a_numbered_account_never_takes_another_ones_key(
+    door: LiteLLMModel, fake: FakeOpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the usual one is there."""
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key-that-is-there")
+    monkeypatch.delenv("OPENAI_7_API_KEY", raising=False)
+    with pytest.raises(ModelFailure, match="set OPENAI_7_API_KEY"):
+        ask(door, fake, model="openai-7/test-model", api_key=None)
+    assert fake.requests == []
+
+
+@pytest.mark.parametrize("model", ["nonsense/gpt", "nonsense-1/gpt", "gpt-nonsense"])
+def test_a_provider_that_does_not_exist_is_no_model(door: LiteLLMModel, model: str) -> None:
+    """The next one is asked; the sentence says how a name is written."""
+    with pytest.raises(ModelFailure, match="is written provider/model") as raised:
+        ask(door, None, model=model)
+    assert raised.value.code == "unknown_model"
+
+
+def test_a_provider_that_needs_no_key_is_asked_without_one(door: LiteLLMModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server on this machine, that is not running now."""
+    monkeypatch.delenv("OLLAMA_API_BASE", raising=False)
+    with FakeOpenAI() as gone:
+        base = gone.base_url
+    with pytest.raises(ModelFailure) as raised:
+        ask(door, None, model="ollama/llama3:8b", api_key=None, api_base=base)
+    assert raised.value.code == "provider_unavailable"
+
+
+def test_a_key_of_no_known_shape_is_in_no_sentence(door: LiteLLMModel, fake: FakeOpenAI) -> None:
+    """Providers quote the key that they refuse."""
+    fake.error(401, "The key 'open sesame 12' is not known")
+    with pytest.raises(ModelFailure, match=r"The key '\[redacted\]' is not known"):
+        ask(door, fake, api_key="open sesame 12")
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object", "properties": {}}}}
+
+
+def test_a_value_comes_in_one_piece(door: LiteLLMModel, fake: FakeOpenAI) -> None:
+    """Nobody reads JSON while it is written; what it used and which tools it asks for come, too."""
+    fake.json({"a": 1}, usage=(3, 4)).call_tool("look", {})
+    texts: list[str] = []
+    reply = ask(door, fake, texts, response_format=SCHEMA)
+    assert (reply.text, texts, reply.usage.output_tokens, reply.finish) == ('{"a": 1}', ['{"a": 1}'], 4, "stop")
+    (call,) = ask(door, fake, response_format=SCHEMA).tool_calls
+    assert (call.id, call.name, call.arguments) == ("call_1", "look", "{}")
+    assert [r.get("stream") for r in fake.requests] == [None, None]
+
+
+def test_a_refusal_in_a_field_of_its_own_is_one(door: LiteLLMModel, fake: FakeOpenAI) -> None:
+    """With a schema, OpenAI refuses so; it is not an answer of nothing, which would be asked for again."""
+    fake.refuse("I cannot do that.")
+    with pytest.raises(ModelFailure, match=r"it refused: I cannot do that\.") as raised:
+        ask(door, fake, response_format=SCHEMA)
+    assert raised.value.code == "refused"
+
+
+@pytest.mark.parametrize(
+    ("says", "code"),
+    [
+        (lambda f: f.reply("x", choices=False), "provider_unavailable"),
+        (lambda f: f.raw("<html>busy</html>"), "provider_unavailable"),
+        (lambda f: f.raw('{"choices": [{"mess'), "provider_unavailable"),
+        (lambda f: f.hang(), "timeout"),
+        (lambda f: f.drop(), "provider_unavailable"),
+    ],
+)
+def test_a_value_that_is_none_is_asked_for_again(door: LiteLLMModel, fake: FakeOpenAI, says: Says, code: str) -> None:
+    """No choices, a proxy's page, half a body, nothing at all."""
+    says(fake)
+    with pytest.raises(ModelFailure) as raised:
+        ask(door, fake, response_format=SCHEMA, timeout_s=0.7)
+    assert (raised.value.code, RULES[raised.value.code].next) == (code, Next.RETRY)
+
+
+def events(*data: dict[str, Any]) -> str:
+    """A stream of events as it stands on the wire."""
+    return "".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in data)
+
+
+def test_thoughts_go_back_with_the_result_of_the_call_that_they_led_to(door: LiteLLMModel) -> None:
+    """Anthropic refuses to think without them; where they are gone, the model goes on without thinking."""
+    used = {"input_tokens": 5, "output_tokens": 9}
+    message = {"id": "m", "type": "message", "role": "assistant", "content": [], "model": "c", "usage": used}
+    tool = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+    body = events(
+        {"type": "message_start", "message": message},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "thinking", "thinking": ""}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "I should look."}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "signature_delta", "signature": "signed"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": tool},
+        {"type": "content_block_delta", "index": 1, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+        {"type": "message_stop"},
+    )
+    look = {"type": "function", "function": {"name": "look", "description": "", "parameters": {"type": "object"}}}
+    with FakeOpenAI() as fake:
+        for _ in range(3):
+            fake.raw(body, **{"Content-Type": "text/event-stream"})
+        given: dict[str, Any] = {"model": "anthropic/claude-sonnet-4-5", "level": "low", "tools": [look]}
+        given["api_base"] = fake.base_url.removesuffix("/v1")
+        (call,) = ask(door, None, **given).tool_calls
+        assert (call.id, call.name) == ("toolu_1", "look")
+        said = {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        talk = [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "", "tool_calls": [said]},
+            {"role": "tool", "tool_call_id": call.id, "content": "a moon"},
+        ]
+        ask(door, None, **given, messages=talk)
+        ask(LiteLLMModel(), None, **given, messages=talk)  # as after a restart
+    with_thoughts, without = fake.requests[1], fake.requests[2]
+    assert with_thoughts["thinking"]["type"] == "enabled"
+    (thought,) = [part for part in with_thoughts["messages"][1]["content"] if part["type"] == "thinking"]
+    assert (thought["thinking"], thought["signature"]) == ("I should look.", "signed")
+    assert "thinking" not in without
+    assert [part["type"] for part in without["messages"][1]["content"]] == ["tool_use"]
 
 
 def test_cancelling_ends_the_request(door: LiteLLMModel) -> None:
