@@ -330,7 +330,7 @@ class Agent:
             return as_data(tool.name, found)
         except Exception as error:  # the model's to deal with
             self._turn.say(f"{tool.name}: {type(error).__name__}: {error}")
-            return f"error: {type(error).__name__}: {error}"
+            return as_data(tool.name, f"error: {type(error).__name__}: {error}")  # others may have written it
 
     # ------------------------------------------------------------ the value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,16 +190,18 @@ def _arguments(
     return validate, schema, takes_turn
 
 
+_MARK = re.compile(r"<(?=\s*/?\s*tool_result)", re.IGNORECASE)
+
 DATA_LIMIT = 100_000
 """Characters of a tool's result that a model is told."""
 
 
 def as_data(tool: str, result: Any) -> str:
-    """A tool's result as a model is told it: marked as data, which no text inside can end, and cut to size."""
+    """A tool's result as a model is told it: marked as data, which no text inside can end or begin anew, and cut to size."""
     text = as_text(result)
     if len(text) > DATA_LIMIT:
         text = f"{text[:DATA_LIMIT]}\n[cut: {len(text) - DATA_LIMIT} more characters]"
-    text = text.replace("</tool_result", "<\\/tool_result")
+    text = _MARK.sub("&lt;", text)
     return f'<tool_result tool="{tool}">\n{text}\n</tool_result>'
 
 

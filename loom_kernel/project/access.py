@@ -10,6 +10,8 @@ import contextlib
 import hashlib
 import os
 import re
+import secrets
+import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +27,18 @@ FILE_BYTES = 16 << 20
 MAX_TIMEOUT_S = 300.0
 TIMEOUT_S = 60.0
 
+HELD_S = 1.0
+"""How long a command's output is waited for after its end, where a process that left its group holds it open."""
+
 _CLOSED = frozenset({".git", ".loom", ".intloom", "intloom", "node_modules", "dist", "coverage", ".turbo"})
 _SECRET = re.compile(r"^(\.env(\..*)?|.dev.vars.*|intloom\.yaml|intloom\.config\.yaml)$")
+
+
+def is_closed(name: str) -> bool:
+    """Whether no tool may touch what has this name. Names with a dot are compared without case, as some disks do."""
+    if name.startswith("."):
+        name = name.casefold()
+    return name in _CLOSED or _SECRET.match(name) is not None
 
 
 class ProjectError(LoomError, OSError):
@@ -70,7 +82,7 @@ class ProjectAccess:
             ProjectError: the path is empty, absolute, goes up, is closed, or leads over a symbolic link.
         """
         parts = [part for part in re.split(r"[\\/]+", given) if part != "."] if isinstance(given, str) else []
-        if not parts or parts == [""]:
+        if not parts or parts == [""] or "\0" in given:
             raise ProjectError(f"{given!r} is no path; give one within the project, such as src/main.py")
         absolute = PurePosixPath(given).is_absolute() or re.match(r"^[A-Za-z]:", given)
         if absolute:
@@ -80,7 +92,7 @@ class ProjectAccess:
             parts = list(inside.parts)
         if ".." in parts:
             raise ProjectError(f"{given!r} goes up; paths stay within the project")
-        closed = next((part for part in parts if part in _CLOSED or _SECRET.match(part)), None)
+        closed = next((part for part in parts if is_closed(part)), None)
         if closed is not None:
             raise ProjectError(f"{given!r}: {closed} is closed to tools")
         at = self.root
@@ -97,14 +109,12 @@ class ProjectAccess:
             return None
 
     def walk(self) -> Iterator[Path]:
-        """The files that may be touched, by path; links are passed over."""
+        """The files that may be touched, by path; links, pipes and sockets are passed over."""
         for folder, folders, files in os.walk(self.root):
-            folders[:] = sorted(
-                f for f in folders if f not in _CLOSED and not _SECRET.match(f) and not (Path(folder) / f).is_symlink()
-            )
+            folders[:] = sorted(f for f in folders if not is_closed(f) and not (Path(folder) / f).is_symlink())
             for name in sorted(files):
                 path = Path(folder) / name
-                if not _SECRET.match(name) and name not in _CLOSED and not path.is_symlink():
+                if not is_closed(name) and not path.is_symlink() and path.is_file():
                     yield path
 
     def relative(self, path: Path) -> str:
@@ -119,16 +129,16 @@ class ProjectAccess:
         """
         found: dict[str, str] = {}
         for folder, folders, files in os.walk(self.root):
-            folders[:] = sorted(f for f in folders if f not in _CLOSED and not _SECRET.match(f))
+            folders[:] = sorted(f for f in folders if not is_closed(f))
             for name in [*folders, *files]:
                 if (Path(folder) / name).is_symlink():
                     raise ProjectError(
                         f"{self.relative(Path(folder) / name)!r} is a symbolic link; links are not followed"
                     )
             for name in sorted(files):
-                if name in _CLOSED or _SECRET.match(name):
-                    continue
                 path = Path(folder) / name
+                if is_closed(name) or not path.is_file():
+                    continue
                 if len(found) >= SNAPSHOT_FILES:
                     raise ProjectError(f"the project has more than {SNAPSHOT_FILES:,} files")
                 if path.stat().st_size > FILE_BYTES:
@@ -138,7 +148,7 @@ class ProjectAccess:
         return found
 
     def read(self, given: str) -> str:
-        """A file's text.
+        """A file's text, with its own line ends.
 
         Raises:
             ProjectError: no such file, a folder, no text, or above 1 MiB.
@@ -151,23 +161,45 @@ class ProjectAccess:
         if path.stat().st_size > TEXT_BYTES:
             raise ProjectError(f"{given!r} is larger than 1 MiB")
         try:
-            return path.read_text(encoding="utf-8")
+            text = path.read_bytes().decode()
         except UnicodeDecodeError:
             raise ProjectError(f"{given!r} is no text") from None
+        except OSError as error:
+            raise ProjectError(f"{given!r} cannot be read: {error.strerror}") from None
+        if "\0" in text:
+            raise ProjectError(f"{given!r} is no text")
+        return text
 
     def write(self, given: str, text: str) -> Path:
-        """Write a text, making the folders on the way.
+        """Write a text, making the folders on the way. What stood there is there until all of the new text is.
 
         Raises:
-            ProjectError: the path is refused, a folder stands there, or the text is above 1 MiB.
+            ProjectError: the path is refused, a folder stands there, the text is above 1 MiB, or the disk refuses it.
         """
         path = self.path(given)
-        if len(text.encode()) > TEXT_BYTES:
+        try:
+            data = text.encode()
+        except UnicodeEncodeError:
+            raise ProjectError(f"the text for {given!r} has half a character, which no file can keep") from None
+        if len(data) > TEXT_BYTES:
             raise ProjectError(f"the text for {given!r} is larger than 1 MiB")
         if path.is_dir():
             raise ProjectError(f"{given!r} is a folder")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise ProjectError(f"{given!r} may not be written")
+        part = path.with_name(f".{secrets.token_hex(6)}.part")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with open(part, "xb") as file:
+                    file.write(data)
+                if path.exists():
+                    shutil.copymode(path, part)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise ProjectError(f"{given!r} cannot be written: {error.strerror}") from None
         return path
 
     def remove(self, given: str) -> None:
@@ -200,7 +232,8 @@ class ProjectAccess:
             raise ProjectError(f"timeout_s={timeout_s!r}: seconds above 0 and at most {MAX_TIMEOUT_S:g} are needed")
         folder = self.root if cwd in (None, "", ".") else self.path(str(cwd))
         try:
-            process = await asyncio.create_subprocess_exec(
+            transport, said = await asyncio.get_running_loop().subprocess_exec(
+                _Said,
                 *command,
                 cwd=folder,
                 env=None if env is None else dict(env),
@@ -209,44 +242,56 @@ class ProjectAccess:
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise ProjectError(f"{command[0] if command else ''!r} could not be started: {error}") from None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        reading = asyncio.ensure_future(asyncio.gather(_limited(process.stdout), _limited(process.stderr)))
         timed_out = False
         try:
             async with asyncio.timeout(timeout_s):
-                await process.wait()
+                await said.exited.wait()
         except TimeoutError:
-            timed_out = True
+            timed_out = not said.exited.is_set()
         finally:
-            # Also after a good end: what it left running in its group ends with it, or it would hold the pipes.
+            # Also after a good end: what it left running in its group ends with it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if process.returncode is None:
-                await process.wait()
+                os.killpg(transport.get_pid(), signal.SIGKILL)
             try:
-                async with asyncio.timeout(5):
-                    (out, out_cut), (err, err_cut) = await reading
-            except TimeoutError:
-                out, err, out_cut, err_cut = b"", b"", True, True
+                await said.exited.wait()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(HELD_S):
+                        await said.closed.wait()
+            finally:
+                transport.close()
         return CommandResult(
             command=tuple(command),
-            exit_code=None if timed_out else process.returncode,
-            stdout=out.decode(errors="replace"),
-            stderr=err.decode(errors="replace"),
+            exit_code=None if timed_out else transport.get_returncode(),
+            stdout=said.text(1),
+            stderr=said.text(2),
             timed_out=timed_out,
-            truncated=out_cut or err_cut,
+            truncated=bool(said.cut),
         )
 
 
-async def _limited(stream: asyncio.StreamReader) -> tuple[bytes, bool]:
-    """What a stream says, cut at the limit; read to its end, so that nobody waits for a full pipe."""
-    kept = bytearray()
-    cut = False
-    while chunk := await stream.read(65_536):
+class _Said(asyncio.SubprocessProtocol):
+    """What a command prints, each stream cut at the limit. All of it is taken, so that nobody waits for a full pipe."""
+
+    def __init__(self) -> None:
+        self.exited, self.closed = asyncio.Event(), asyncio.Event()
+        self.cut: set[int] = set()
+        self._kept = {1: bytearray(), 2: bytearray()}
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        kept = self._kept[fd]
         room = TEXT_BYTES - len(kept)
-        kept += chunk[:room]
-        cut = cut or len(chunk) > room
-    return bytes(kept), cut
+        kept += data[:room]
+        if len(data) > room:
+            self.cut.add(fd)
+
+    def process_exited(self) -> None:
+        self.exited.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed.set()
+
+    def text(self, fd: int) -> str:
+        """What a stream said, up to now."""
+        return self._kept[fd].decode(errors="replace")

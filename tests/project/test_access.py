@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -31,6 +32,9 @@ def access(tmp_path: Path) -> ProjectAccess:
         (".git/config", "closed"),
         ("a/.git/b", "closed"),
         (".env", "closed"),
+        (".ENV", "closed"),
+        (".Git/config", "closed"),
+        ("src\0/a.py", "no path"),
         (".env.local", "closed"),
         (".loom/loom.duckdb", "closed"),
         (".dev.vars", "closed"),
@@ -76,9 +80,37 @@ def test_texts_have_a_size_and_are_texts(access: ProjectAccess) -> None:
     assert len(access.read("full")) == 1 << 20
     (access.root / "big").write_bytes(b"x" * ((1 << 20) + 1))
     (access.root / "bytes").write_bytes(b"\xff\xfe")
-    for name, sentence in (("big", "1 MiB"), ("bytes", "no text")):
+    (access.root / "zeros").write_bytes(b"PK\0\0")
+    for name, sentence in (("big", "1 MiB"), ("bytes", "no text"), ("zeros", "no text")):
         with pytest.raises(ProjectError, match=sentence):
             access.read(name)
+
+
+def test_what_is_no_file_is_passed_over(access: ProjectAccess) -> None:
+    """A pipe would be waited at for ever."""
+    os.mkfifo(access.root / "pipe")
+    assert [access.relative(p) for p in access.walk()] == list(access.snapshot()) == ["src/a.py"]
+    with pytest.raises(ProjectError, match="there is no file"):
+        access.read("pipe")
+
+
+def test_writing_replaces_all_or_nothing_and_keeps_the_mode(access: ProjectAccess) -> None:
+    """Line ends stay what they are; nothing is left beside the file, and what cannot be written is one sentence."""
+    script = access.root / "src" / "a.py"
+    script.chmod(0o755)
+    access.write("src/a.py", "new\r\n")
+    assert script.read_bytes() == b"new\r\n"
+    assert access.read("src/a.py") == "new\r\n"
+    assert script.stat().st_mode & 0o777 == 0o755
+    for path, text, sentence in (
+        ("src/a.py/under", "x", "cannot be written"),
+        ("src", "x", "is a folder"),
+        ("src/a.py", "\ud800", "half a character"),
+    ):
+        with pytest.raises(ProjectError, match=sentence):
+            access.write(path, text)
+    assert os.listdir(access.root / "src") == ["a.py"]
+    assert script.read_bytes() == b"new\r\n"
 
 
 def test_a_command_gives_what_it_said(access: ProjectAccess) -> None:
@@ -109,6 +141,16 @@ def test_a_command_past_its_time_is_killed_with_all_that_it_started(access: Proj
     child = int(done.stdout)
     state = Path(f"/proc/{child}/stat")
     assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_what_a_command_said_is_kept_though_one_that_left_its_group_holds_the_pipe(access: ProjectAccess) -> None:
+    """It is not waited for."""
+    command = "echo begun; setsid sh -c 'echo $$ > pid; exec sleep 60' & while [ ! -s pid ]; do :; done; echo done"
+    began = time.monotonic()
+    done = asyncio.run(access.run(["sh", "-c", command]))
+    assert (done.exit_code, done.stdout, done.timed_out) == (0, "begun\ndone\n", False)
+    assert time.monotonic() - began < 10
+    os.kill(int((access.root / "pid").read_text()), signal.SIGKILL)
 
 
 def test_cancelling_kills_it(access: ProjectAccess) -> None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import difflib
 import fnmatch
+import json
 import re
+import sys
+import tempfile
 from typing import Any
 
 from loom_kernel.agents.tools import Approval, Tool, ToolTurn
-from loom_kernel.project.access import TEXT_BYTES, ProjectAccess, ProjectError
+from loom_kernel.project import matching
+from loom_kernel.project.access import ProjectAccess, ProjectError
 
 LINES = 2_000
 """Lines of a file in one answer."""
 
 FOUND = 200
 """Places that a search names."""
+
+SEARCH_S = 10.0
+"""How long a regular expression is looked for."""
 
 
 def _of(turn: ToolTurn) -> ProjectAccess:
@@ -56,34 +63,41 @@ async def _list(arguments: dict[str, Any], turn: ToolTurn) -> str:
 
 async def _search(arguments: dict[str, Any], turn: ToolTurn) -> str:
     access = _of(turn)
-    try:
-        wanted = re.compile(arguments["pattern"] if arguments.get("regex") else re.escape(arguments["pattern"]))
-    except re.error as error:
-        raise ProjectError(f"{arguments['pattern']!r} is no regular expression: {error}") from None
+    pattern, glob = arguments["pattern"], arguments.get("glob", "*")
+    if arguments.get("regex"):
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ProjectError(f"{pattern!r} is no regular expression: {error}") from None
 
-    def find() -> list[str]:
-        found: list[str] = []
-        for path in access.walk():
-            name = access.relative(path)
-            if not _matches(name, arguments.get("glob", "*")) or path.stat().st_size > TEXT_BYTES:
-                continue
-            try:
-                text = path.read_text(encoding="utf-8")
-            except (UnicodeDecodeError, OSError):
-                continue
-            for n, line in enumerate(text.splitlines(), start=1):
-                if wanted.search(line):
-                    found.append(f"{name}:{n}: {line.strip()[:300]}")
-                    if len(found) > FOUND:
-                        return found
-        return found
+    def names() -> list[str]:
+        return [name for path in access.walk() if _matches(name := access.relative(path), glob)]
 
-    found = await asyncio.to_thread(find)
+    job = {"root": str(access.root), "names": await asyncio.to_thread(names), "pattern": pattern, "most": FOUND}
+    if arguments.get("regex"):
+        found = await _found_elsewhere(access, job)
+    else:
+        found = await asyncio.to_thread(matching.find, **{**job, "pattern": re.escape(pattern)})
     more = f"\n[more than {FOUND}; narrow it]" if len(found) > FOUND else ""
     return ("\n".join(found[:FOUND]) + more) or "nothing found"
 
 
+async def _found_elsewhere(access: ProjectAccess, job: dict[str, Any]) -> list[str]:
+    """What a regular expression finds, in a process of its own with a limit of time; see :mod:`.matching`."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json", encoding="utf-8") as file:
+        json.dump(job, file)
+        file.flush()
+        done = await access.run([sys.executable, "-I", "-S", matching.__file__, file.name], timeout_s=SEARCH_S)
+    if done.timed_out:
+        raise ProjectError(f"{job['pattern']!r} was looked for longer than {SEARCH_S:g} s; use a simpler one, or glob")
+    if done.exit_code != 0:
+        raise ProjectError(f"{job['pattern']!r} could not be looked for: {done.stderr.strip().splitlines()[-1:]}")
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
 def _matches(path: str, glob: str) -> bool:
+    glob = glob.replace("**/", "")  # a * goes over folders already, and ** may stand for none
     return fnmatch.fnmatch(path, glob) or fnmatch.fnmatch(path.rpartition("/")[2], glob)
 
 
@@ -105,15 +119,25 @@ async def _edit(arguments: dict[str, Any], turn: ToolTurn) -> str:
 
     def edit() -> str:
         text = access.read(arguments["path"])
-        times = text.count(arguments["old"])
+        old, replacement = arguments["old"], arguments["new"]
+        if "\r\n" in text:  # a model says \n; the file keeps its own line ends
+            if old not in text:
+                old = _with_crlf(old)
+            if text.count("\r\n") == text.count("\n"):
+                replacement = _with_crlf(replacement)
+        times = text.count(old)
         if times != 1:
             what = "is not in it" if times == 0 else f"is in it {times} times; give more around it"
             raise ProjectError(f"{arguments['path']!r}: the old text {what}")
-        new = text.replace(arguments["old"], arguments["new"], 1)
+        new = text.replace(old, replacement, 1)
         access.write(arguments["path"], new)
         return "\n".join(difflib.unified_diff(text.splitlines(), new.splitlines(), lineterm="", n=2))
 
     return await asyncio.to_thread(edit)
+
+
+def _with_crlf(text: str) -> str:
+    return re.sub(r"(?<!\r)\n", "\r\n", text)
 
 
 def _shown_edit(arguments: dict[str, Any]) -> str:

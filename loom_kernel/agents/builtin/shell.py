@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from loom_kernel.agents.builtin.python import tail
 from loom_kernel.agents.tools import Tool, ToolTurn
 from loom_kernel.project.access import MAX_TIMEOUT_S, TIMEOUT_S, ProjectAccess
-
-TAIL = 20_000
-"""Characters of a stream that the model gets, the last ones."""
 
 
 async def _run(arguments: dict[str, Any], turn: ToolTurn) -> str:
@@ -16,13 +14,9 @@ async def _run(arguments: dict[str, Any], turn: ToolTurn) -> str:
     done = await ProjectAccess(turn.cwd).run(["/bin/sh", "-c", arguments["command"]], timeout_s=timeout_s)
     said = [
         f"killed after {timeout_s:g} s" if done.timed_out else f"exit code {done.exit_code}",
-        *(f"{name}:\n{_tail(text)}" for name, text in (("stdout", done.stdout), ("stderr", done.stderr)) if text),
+        *(f"{name}:\n{tail(text)}" for name, text in (("stdout", done.stdout), ("stderr", done.stderr)) if text),
     ]
     return "\n".join(said)
-
-
-def _tail(text: str) -> str:
-    return text if len(text) <= TAIL else f"[{len(text) - TAIL} characters before]\n{text[-TAIL:]}"
 
 
 BASH = Tool(
