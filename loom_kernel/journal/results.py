@@ -129,6 +129,7 @@ async def answer(
     parameters: Mapping[str, Any] | None = None,
     get_blob: Callable[[str], Awaitable[bytes]] | None = None,
     namespace: Mapping[str, Any] | None = None,
+    files: bool = True,
 ) -> DuckDBPyRelation:
     """Answer ``sql`` where it has to be: by the journal's ``query``, or here when it names something local.
 
@@ -138,12 +139,14 @@ async def answer(
         parameters: values of ``$name`` in the query, bound and never pasted into it.
         get_blob: ``RunJournal.get_blob``, for ``artifact('name')``.
         namespace: where the notebook's classes are found, for the same.
+        files: whether files and the network may be read. Without them the query sees the views, what was kept, and the
+            frames, whatever its text says; the person's own connection is not used.
 
     Raises:
         SqlError: it is not one SELECT, or a name is wrong; with a caret under the place.
     """
     try:
-        return await _answer(sql, frames, query, parameters, get_blob, namespace)
+        return await _answer(sql, frames, query, parameters, get_blob, namespace, files)
     except SqlError as error:
         raise SqlError(pointed(str(error), sql)) from None
 
@@ -155,6 +158,7 @@ async def _answer(
     parameters: Mapping[str, Any] | None,
     get_blob: Callable[[str], Awaitable[bytes]] | None,
     namespace: Mapping[str, Any] | None,
+    files: bool,
 ) -> DuckDBPyRelation:
     names, artifacts = await asyncio.to_thread(parse, sql)
     if names <= VIEWS and not artifacts:
@@ -170,7 +174,7 @@ async def _answer(
     if artifacts and get_blob is not None:
         sql, calls = rewritten(sql, artifacts)
         frames = {**frames, **{name: await read(call, ask, get_blob, namespace) for name, call in calls.items()}}
-    return await local_query(sql, frames, views, parameters)
+    return await local_query(sql, frames, views, parameters, files)
 
 
 def _rows(path: Path) -> list[tuple[Any, ...]]:
@@ -188,13 +192,15 @@ async def local_query(
     frames: Mapping[str, Any],
     views: Callable[[list[str]], Awaitable[dict[str, Path]]],
     parameters: Mapping[str, Any] | None = None,
+    files: bool = True,
 ) -> DuckDBPyRelation:
-    """Answer ``sql`` in the person's own DuckDB.
+    """Answer ``sql`` in the person's own DuckDB, or in one that reads no files.
 
     Args:
         frames: pandas, polars or arrow tables and relations, by the name the query uses.
         views: gives Parquet files of the journal's views.
         parameters: values of ``$name``.
+        files: see :func:`answer`.
 
     Raises:
         SqlError: it is not one SELECT, or a name is wrong.
@@ -202,7 +208,7 @@ async def local_query(
     names = await asyncio.to_thread(table_names, sql)
     wanted = sorted(names & VIEWS)
     paths = {name: _keep(path) for name, path in (await views(wanted)).items()} if wanted else {}
-    return await asyncio.to_thread(_local, sql, frames, names, paths, parameters)
+    return await asyncio.to_thread(_local, sql, frames, names, paths, parameters, files)
 
 
 def _local(
@@ -211,14 +217,15 @@ def _local(
     names: set[str],
     paths: Mapping[str, Path],
     parameters: Mapping[str, Any] | None,
+    files: bool,
 ) -> DuckDBPyRelation:
-    connection = duckdb.default_connection()
+    here = {name: value for name, value in frames.items() if name in names}
+    connection = duckdb.default_connection() if files else _closed(here, paths)
     select = the_select(duckdb, connection, sql)
     if paths:
         # Names of the journal win over others, and nothing is left behind on the person's connection.
         defined = ", ".join(f"{name} as (from read_parquet({_text(str(path))}))" for name, path in paths.items())
         select = f"with {defined}\nselect * from (\n{select}\n)"
-    here = {name: value for name, value in frames.items() if name in names}
     try:
         # DuckDB looks for the frames among the variables of the code that calls it: give it a scope with just those.
         found: DuckDBPyRelation = eval(
@@ -234,8 +241,25 @@ def _local(
             },
         )
         return found
+    except duckdb.PermissionException:
+        raise SqlError(
+            "this SQL reads no files; it sees the journal, what runs kept, and frames by their names"
+        ) from None
     except duckdb.Error as error:
         raise SqlError(_explained_here(error, frames)) from None
+
+
+def _closed(frames: Mapping[str, Any], paths: Mapping[str, Path]) -> duckdb.DuckDBPyConnection:
+    """A connection of its own that has these frames, may read these files, and nothing else."""
+    connection = duckdb.connect(":memory:")
+    for name, value in frames.items():
+        if isinstance(value, duckdb.DuckDBPyRelation):  # of another connection
+            value = value.to_arrow_table()
+        connection.register(name, value)
+    connection.execute(f"set allowed_paths = [{', '.join(_text(str(path)) for path in paths.values())}]")
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+    return connection
 
 
 def _explained_here(error: Exception, frames: Mapping[str, Any]) -> str:

@@ -867,8 +867,9 @@ class Runtime:
         *,
         parameters: Mapping[str, Any] | None = None,
         timeout_s: float = 30.0,
+        files: bool = True,
     ) -> Any:
-        """Twin of :meth:`sql`."""
+        """Twin of :meth:`sql`. Without ``files`` the query reads none, whatever its text says."""
         from loom_kernel.journal import results
 
         tables = {name: value for name, value in (frames or {}).items() if _is_table(name, value)}
@@ -880,6 +881,7 @@ class Runtime:
                 parameters=parameters,
                 get_blob=self.journal.get_blob,
                 namespace=self.namespace(),
+                files=files,
             )
         )
 

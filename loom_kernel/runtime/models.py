@@ -83,7 +83,8 @@ def _plugs(runtime: Runtime) -> dict[str, Any]:
     """What tools need that agents know nothing of."""
 
     async def sql(query: str) -> str:
-        relation = await runtime.sql_async(query, runtime.namespace())
+        # Nobody is asked for this tool's calls, so it is no way around what is closed to the others.
+        relation = await runtime.sql_async(query, runtime.namespace(), files=False)
         return await asyncio.to_thread(lambda: str(relation.limit(SQL_ROWS)))
 
     plugs: dict[str, Any] = {"sql": sql}

@@ -145,3 +145,49 @@ def test_result_files_end_with_the_process(tmp_path: Path) -> None:
 def test_the_documented_views_are_ours() -> None:
     """The names that mean the journal."""
     assert {"runs", "nodes", "attempts", "events", "prompts"} <= results.VIEWS
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "from read_text('{}')",
+        "from '{}'",
+        "select * from mine, read_csv('{}')",
+        "select * from runs, read_csv('{}')",
+        "select * from query('from read_csv(''{}'')')",
+        "select * from mine where (select count(*) from glob('{}')) > 0",
+    ],
+)
+def test_without_files_none_is_read_whatever_the_text_says(tmp_path: Path, sql: str) -> None:
+    """The same text reads it where files are allowed, or is refused there, too."""
+    pandas = pytest.importorskip("pandas")
+    secret = tmp_path / "secret.csv"
+    secret.write_text("word\nhunter2\n")
+    with pytest.raises(SqlError, match=r"reads no files|there is no table"):
+        closed(sql.format(secret), {"mine": pandas.DataFrame({"a": [1]})})
+
+
+def closed(sql: str, frames: dict[str, Any]) -> list[Any]:
+    """The rows of an answer for which no file may be read, over a journal of one run."""
+
+    async def main() -> list[Any]:
+        journal = MemoryRunJournal()
+        await journal.start_run(RunId("run0"), RunCreated(workflow="w0"), this_process(HolderId("h")))
+        return (await answer(sql, frames, journal.query, files=False)).fetchall()
+
+    return asyncio.run(main())
+
+
+def test_without_files_views_and_frames_still_meet() -> None:
+    """Frames of all kinds; what the query could have set is locked."""
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frames = {
+        "first": pandas.DataFrame({"workflow": ["w0"], "owner": ["ann"]}),
+        "second": polars.DataFrame({"owner": ["ann"], "team": ["blue"]}),
+        "third": duckdb.sql("select 'blue' as team, 3 as size"),
+    }
+    sql = "select run_id, owner, size from runs join first using (workflow) join second using (owner) join third using (team)"
+    assert closed(sql, frames) == [("run0", "ann", 3)]
+    assert closed("select workflow from runs", {}) == [("w0",)]
+    with pytest.raises(SqlError, match="only SELECT"):
+        closed("set enable_external_access = true", {})
