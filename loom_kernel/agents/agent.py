@@ -113,6 +113,7 @@ class Agent:
         opened: the prompt was said already, before a crash.
         ready: asked at the end of a turn in which the person was asked something: None when the stage may end, else what
             they say to it.
+        within: what comes before the ids of its calls, so that they are no others' in the stage.
     """
 
     def __init__(
@@ -129,11 +130,12 @@ class Agent:
         listeners: Sequence[Listener] = (),
         opened: bool = False,
         ready: Callable[[int], Awaitable[str | None]] | None = None,
+        within: str = "",
     ) -> None:
         self._turn, self._session, self._spec, self._asker = turn, session, spec, asker
         self._tools, self._approve, self._redact = dict(tools), approve, redact
         self._queue, self._listeners, self._opened, self._ready = queue, listeners, opened, ready
-        self._wanted = spec.wanted
+        self._wanted, self._within = spec.wanted, within
         self._by_tool = self._wanted is not None and bool(self._tools)
         self._corrections = 0
         self._calls = 0
@@ -318,13 +320,14 @@ class Agent:
             return f"error: {error}"
         if not tool.repeatable and self._turn.begun(self._session.name, call.id):
             return INTERRUPTED
-        allowed = await self._approve(tool, arguments, self._turn, call.id)
+        call_id = self._within + call.id
+        allowed = await self._approve(tool, arguments, self._turn, call_id)
         if allowed is not True:
             return str(allowed)
         if not tool.repeatable:
             await self._turn.record(ev.ToolCalled(session=self._session.name, call_id=call.id, name=call.name))
         try:
-            self._turn.call_id = call.id
+            self._turn.call_id = call_id
             with contextlib.nullcontext() if tool.waits else self._turn.busy():
                 found = await tool.run(arguments, self._turn)
             return as_data(tool.name, found)

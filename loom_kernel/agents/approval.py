@@ -1,4 +1,4 @@
-"""A person's leave for a tool's call: asked in the run's view, with what would be done, and remembered in the journal."""
+"""A person's leave for a tool's call: asked in the run's view, with what would be done, and kept in the journal as an answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import json
 from typing import Any, cast
 
 from loom_kernel.agents.spec import Spec
-from loom_kernel.agents.tools import Approval, Tool, ToolTurn
+from loom_kernel.agents.toolbox import GROUPS
+from loom_kernel.agents.tools import Approval, Tool
 from loom_kernel.authoring.people import Question
+from loom_kernel.engine.stages import Turn
 from loom_kernel.errors import AnswerError
 
 ONCE, STAGE, REFUSE = "Allow", "Allow all of this tool in this stage", "Refuse"
+
+STRICTER = ("never", "ask", "always")
 
 REFUSED = "The person refused this call. Do not try it again in another form; go on without it, or say what you need."
 
@@ -22,22 +26,31 @@ def policy(spec: Spec, tool: Tool) -> Approval:
     said = spec.approval
     if isinstance(said, str):
         return cast(Approval, said)
-    if said is not None and tool.name in said:
+    if said is None:
+        return tool.approval
+    if tool.name in said:
         return cast(Approval, said[tool.name])
-    return tool.approval
+    of_groups = [said[group] for group, names in GROUPS.items() if group in said and tool.name in names]
+    return cast(Approval, max(of_groups, key=STRICTER.index, default=tool.approval))
 
 
 async def allowed(
-    spec: Spec, tool: Tool, arguments: dict[str, Any], turn: ToolTurn, call_id: str, approved: set[str]
+    spec: Spec, tool: Tool, arguments: dict[str, Any], turn: Turn, call_id: str, approved: set[str]
 ) -> bool | str:
     """Whether the call may be made: True, or what the model is told.
 
     Args:
-        approved: tools that were allowed for the whole stage; it grows.
+        approved: tools that were allowed for the whole stage; it grows. What this turn was told before a crash counts, too.
     """
     when = policy(spec, tool)
-    if when == "never" or (when == "ask" and tool.name in approved):
+    if when == "never":
         return True
+    name = f"{turn.stage_name}-{tool.name}"
+    if when == "ask":
+        if tool.name not in approved and STAGE in await turn.answers(name):
+            approved.add(tool.name)
+        if tool.name in approved:
+            return True
     options = (ONCE, STAGE, REFUSE) if when == "ask" else (ONCE, REFUSE)
 
     def parse(value: Any) -> str:
@@ -50,7 +63,7 @@ async def allowed(
         Question(
             kind="select",
             message=f"{turn.stage_name}: may it call {tool.name}?",
-            name=f"{turn.stage_name}-{tool.name}",
+            name=name,
             parse=parse,
             options=options,
             schema={"enum": list(options)},

@@ -19,7 +19,7 @@ from loom_kernel.agents.doors import Candidate, Doors
 from loom_kernel.agents.messaging import Bus
 from loom_kernel.agents.routing import Routing, route
 from loom_kernel.agents.spec import Spec
-from loom_kernel.agents.toolbox import builtin, resolve
+from loom_kernel.agents.toolbox import builtin, resolve, servers
 from loom_kernel.agents.tools import Tool
 from loom_kernel.authoring.agents import RouterSelection
 from loom_kernel.engine.redact import BLOT, redact_shapes
@@ -112,8 +112,8 @@ class Agents:
         async with contextlib.AsyncExitStack() as stack:
             kernel = await stack.enter_async_context(ScratchKernel())
             tools: list[Tool] = []
-            if self.mcp and spec.no_tools != "all":
-                at_hand = mcp.served(spec.name, self.mcp, spec.mcp, retry=self.retry, sleep=turn.sleep)
+            if wanted := {name: self.mcp[name] for name in servers(spec, self.mcp)}:
+                at_hand = mcp.served(spec.name, wanted, spec.mcp, retry=self.retry, sleep=turn.sleep)
                 tools = await stack.enter_async_context(at_hand)
             known = builtin({**self.plugs, "delegate": stage.delegate}, kernel)
             known["intercom"] = stack.enter_context(stage.joined(turn, spec))

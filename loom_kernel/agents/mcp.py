@@ -97,9 +97,12 @@ async def _started(
     while True:
         n += 1
         try:
-            client = await stack.enter_async_context(_client(config))
-            async with asyncio.timeout(START_S):
-                return await _tools(name, client)
+            async with contextlib.AsyncExitStack() as own:  # one that does not come so far is not kept beside the next
+                client = await own.enter_async_context(_client(config))
+                async with asyncio.timeout(START_S):
+                    tools = await _tools(name, client)
+                await stack.enter_async_context(own.pop_all())
+                return tools
         except Exception as error:
             cause = _innermost(error)
             passing = isinstance(cause, (TimeoutError, ConnectionError)) or "connect" in type(cause).__name__.lower()
@@ -157,6 +160,19 @@ async def _tools(server: str, client: Any) -> list[Tool]:
             return found
 
 
+def _text(part: Any) -> str:
+    """A part of a result as text; of what is none, what it is."""
+    match part.type:
+        case "text":
+            return str(part.text)
+        case "resource" if hasattr(part.resource, "text"):
+            return str(part.resource.text)
+        case "resource" | "resource_link":
+            return f"[{part.resource.uri if part.type == 'resource' else part.uri}]"
+        case _:
+            return f"[{getattr(part, 'mime_type', part.type)}, not shown]"
+
+
 def _tool(server: str, client: Any, given: Any) -> Tool:
     hints = given.annotations
     reads = bool(hints is not None and hints.read_only_hint)
@@ -164,7 +180,7 @@ def _tool(server: str, client: Any, given: Any) -> Tool:
 
     async def run(arguments: dict[str, Any], turn: ToolTurn) -> Any:
         result = await client.call_tool(given.name, arguments, read_timeout_seconds=CALL_S)
-        text = "\n".join(part.text for part in result.content if getattr(part, "text", None) is not None)
+        text = "\n".join(map(_text, result.content))
         if result.is_error:
             raise LoomError(text or "the server gave no reason")
         return text or result.structured_content or "done"

@@ -330,6 +330,9 @@ class Stage(StageHandle):
         name = f"{self._ref.name}/{turn.call_id}"
         session = Session(name, turn.said(name))
         asked = arguments.get("tools")
+        missing = [n for n in asked or () if n not in self._tools or n == "subagent"]
+        if missing:
+            raise LoomError(f"you have no tool {missing[0]!r} to hand on")
         tools = {n: t for n, t in self._tools.items() if n != "subagent" and (asked is None or n in asked)}
         spec = dataclasses.replace(self._spec, wanted=None, output=None, file_only=False)
         agent = Agent(
@@ -343,6 +346,7 @@ class Stage(StageHandle):
             queue=Queue(),
             listeners=self._listeners,
             opened=session.last is not None,
+            within=f"{turn.call_id}/",
         )
         return (await agent.run(prompt)).text
 

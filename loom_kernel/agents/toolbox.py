@@ -9,6 +9,7 @@ from typing import Any
 from loom_kernel.agents.builtin import asking, files, python, shell
 from loom_kernel.agents.builtin.python import ScratchKernel
 from loom_kernel.agents.spec import Spec
+from loom_kernel.agents.structured import TOOL as VALUE
 from loom_kernel.agents.tools import Tool, as_tool
 from loom_kernel.errors import DefinitionError
 
@@ -45,7 +46,8 @@ def resolve(
         interactive: whether somebody is there; ``ask_user_question`` goes where nobody is.
 
     Raises:
-        DefinitionError: a name that no tool has, or two tools of one name.
+        DefinitionError: a name that no tool has, or two tools of one name. What was meant to be taken away, or asked for,
+            is not left to a typing error.
     """
     found: dict[str, Tool] = {}
     if spec.no_tools == "all":
@@ -60,14 +62,19 @@ def resolve(
     custom += [as_tool(one) for one in spec.tools or () if not isinstance(one, str)]
     served = list(served)
     named = {tool.name: tool for tool in [*known.values(), *served, *custom]}
-    wanted = [n for one in spec.tools or () if isinstance(one, str) for n in GROUPS.get(one, (one,))]
-    for name in wanted:
-        if name == "structured_output":
+
+    def known_name(option: str, name: str, others: Iterable[str] = ()) -> None:
+        if name in named or name in others:
+            return
+        names = [*named, *GROUPS]
+        near = get_close_matches(name, names, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(names))}"
+        raise DefinitionError(f"{what}: {option} there is no tool named {name!r}. {hint}")
+
+    for name in _spread(one for one in spec.tools or () if isinstance(one, str)):
+        if name == VALUE:
             continue  # a schema brings it
-        if name not in named:
-            near = get_close_matches(name, [*named, *GROUPS], 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted([*named, *GROUPS]))}"
-            raise DefinitionError(f"{what}: there is no tool named {name!r}. {hint}")
+        known_name("in tools=", name)
         if spec.no_tools == "builtin" and named[name].source == "builtin":
             continue
         add(named[name])
@@ -76,8 +83,31 @@ def resolve(
     if spec.tools is None:
         for tool in served:  # of the servers that its scope lets in
             add(tool)
-    for name in spec.excluded_tools:
+    elsewhere = [n for n in (*spec.excluded_tools, *_policies(spec)) if "__" in n]  # of servers that it may not have
+    for name in _spread(spec.excluded_tools):
+        known_name("in excluded_tools=", name, (VALUE, *elsewhere))
         found.pop(name, None)
+    for name in _policies(spec):
+        known_name("in approval=", name, (*GROUPS, *elsewhere))
     if not interactive:
         found.pop("ask_user_question", None)
     return found
+
+
+def servers(spec: Spec, names: Iterable[str]) -> list[str]:
+    """The MCP servers of which the stage may use a tool; the others need not be started."""
+    if spec.no_tools == "all":
+        return []
+    if spec.tools is None:
+        return list(names)
+    wanted = [one for one in spec.tools if isinstance(one, str)]
+    return [name for name in names if any(one.startswith(f"{name}__") for one in wanted)]
+
+
+def _spread(names: Iterable[str]) -> list[str]:
+    """Groups as their tools."""
+    return [n for one in names for n in GROUPS.get(one, (one,))]
+
+
+def _policies(spec: Spec) -> list[str]:
+    return list(spec.approval) if isinstance(spec.approval, Mapping) else []

@@ -43,7 +43,7 @@ class ToolTurn(Protocol):
 
     @property
     def call_id(self) -> str:
-        """This call's own name in the session."""
+        """This call's own name in the stage."""
         ...
 
     @property

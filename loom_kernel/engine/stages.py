@@ -216,6 +216,12 @@ class Turn:
             except Exception as error:
                 log.debug("a listener of session events raised %r", error)
 
+    async def answers(self, name: str) -> list[Any]:
+        """What was answered in this turn to questions of that name before a crash, in order."""
+        records = self._x.history.records.values()
+        found = [r for r in records if r.within == self.node_id and r.name == name and r.status == "completed"]
+        return [await self._x.decode(record.result) for record in found]
+
     async def ask(self, question: Question) -> Any:
         """Ask the person. ``question.identity`` tells this question from others of the stage with the same name.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Image, MCPServer
 from mcp.types import ToolAnnotations
 
 server = MCPServer("shop")
@@ -23,6 +23,18 @@ def buy(what: str) -> str:
     if what == "moon":
         raise ValueError("the moon is not for sale")
     return f"bought {what}"
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def picture() -> Image:
+    """A picture of the shop."""
+    return Image(data=b"no picture", format="png")
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True))
+def close() -> str:
+    """Close the shop, for good."""
+    os._exit(1)
 
 
 if __name__ == "__main__":

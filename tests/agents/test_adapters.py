@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -267,3 +269,31 @@ def test_folders_of_runs_that_are_gone_go_after_a_month(tmp_path: Any) -> None:
     assert prune(tmp_path, {"kept"}, 1e9) == ["gone"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["kept", "link", "young"]
     assert prune(tmp_path / "nothing", (), 1e9) == []
+
+
+@workflow
+async def counting(ctx: Context) -> str:
+    """One stage with SQL."""
+    return (await ctx.task("count", prompt="go", tools=["sql"])).text
+
+
+def test_sql_of_a_stage_sees_the_journal_and_the_notebooks_frames_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is asked for it, so it is no way around what is closed to the other tools."""
+    pandas = pytest.importorskip("pandas")
+    (tmp_path / ".env").write_text("KEY=hunter2")
+    monkeypatch.setattr(sys.modules["__main__"], "orders", pandas.DataFrame({"n": [20, 22]}), raising=False)
+    queries = [
+        "select 'made by ' || workflow as who from runs",
+        "select sum(n) as total from orders",
+        f"from read_text('{tmp_path / '.env'}')",
+        f"select * from orders, read_text('{tmp_path / '.env'}')",
+    ]
+    calls = [{"tool": {"name": "sql", "arguments": {"query": query}}} for query in queries]
+    with script("demo", [*calls, "done"]) as it:
+        assert run(counting).wait(timeout=30).result == "done"
+    said = [m["content"] for m in it.requests[-1].messages if m["role"] == "tool"]
+    assert "made by counting" in said[0]
+    assert "42" in said[1]
+    assert all("SqlError: this SQL reads no files" in one for one in said[2:])

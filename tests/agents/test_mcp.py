@@ -20,6 +20,7 @@ from tests.agents.harness import ModelWorld
 from tests.engine.harness import asked, events_of, rest
 
 SERVER = {"command": sys.executable, "args": [str(Path(__file__).with_name("mcp_server.py"))]}
+ALL = ["shop__buy", "shop__close", "shop__picture", "shop__price"]
 SHOP = {"shop": {**SERVER, "env": {"CURRENCY": "$MONEY"}}}
 
 
@@ -47,7 +48,7 @@ def test_a_servers_tools_are_the_stages_while_it_is_at_work(monkeypatch: pytest.
             assert opened.message == "work: may it call shop__buy?"
             await world.answer(execution, ONCE)
             assert (await rest(execution, 30)).result == "done"
-        assert sorted(t["function"]["name"] for t in it.requests[0].tools) == ["shop__buy", "shop__price"]
+        assert sorted(t["function"]["name"] for t in it.requests[0].tools) == ALL
         said = [e.text for e in events_of(execution, ev.MessageRecorded) if e.role == "tool"]
         assert "figs costs 4 in francs" in said[0]
         assert "Error executing tool buy" in said[1]
@@ -61,7 +62,8 @@ def test_a_servers_tools_are_the_stages_while_it_is_at_work(monkeypatch: pytest.
     [
         ({"mcp": McpScope(deny=["shop"])}, []),
         ({"mcp": {"allow": ["other"]}}, []),
-        ({"mcp": {"allow": ["shop"]}, "excluded_tools": ["shop__buy"]}, ["shop__price"]),
+        ({"mcp": {"allow": ["shop"]}, "excluded_tools": ["shop__buy"]}, ALL[1:]),
+        ({"mcp": {"deny": ["shop"]}, "excluded_tools": ["shop__buy"], "approval": {"shop__price": "ask"}}, []),
         ({"tools": ["shop__buy"]}, ["shop__buy"]),
         ({"no_tools": "all"}, []),
     ],
@@ -96,6 +98,36 @@ def test_a_server_that_cannot_start_fails_the_stage_at_once_and_one_that_is_late
             assert "the MCP server 'shop' does not start" in str(result.error)
             assert (result.status, it.requests) == (status, []), result
             await world.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("options", [{"tools": ["read"]}, {"tools": []}, {"no_tools": "all"}])
+def test_a_server_is_started_only_for_a_stage_that_may_use_it(options: dict[str, Any]) -> None:
+    """One that is broken does no harm to the others."""
+
+    async def main() -> None:
+        world = ModelWorld(mcp={"shop": {"command": "no-such-program"}})
+        with script("demo", ["done"]):
+            assert (await world.run(body_with(**options))).result == "done"
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_a_server_that_dies_and_a_result_that_is_no_text_are_told_to_the_model() -> None:
+    """Nobody waits for a dead one."""
+    replies = [{"tool": {"name": name, "arguments": {}}} for name in ("shop__picture", "shop__close", "shop__picture")]
+
+    async def main() -> None:
+        world = ModelWorld(mcp={"shop": SERVER})
+        with script("demo", [*replies, "done"]):
+            execution = await world.start(body_with())
+            assert (await rest(execution, 30)).result == "done"
+        said = [e.text.splitlines()[1] for e in events_of(execution, ev.MessageRecorded) if e.role == "tool"]
+        assert said[0] == "[image/png, not shown]", said
+        assert all(s.startswith("error: ") for s in said[1:]), said
+        await world.close()
 
     asyncio.run(main())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def test_without_naming_them_there_are_none() -> None:
         ({"tools": ["read"]}, ["read"]),
         ({"tools": ["files"]}, ["list", "read", "search"]),
         ({"tools": ["edits", "bash"], "excluded_tools": ["write"]}, ["bash", "edit", "list", "read", "search"]),
+        ({"tools": ["edits", "bash"], "excluded_tools": ["edits", "shop__buy"]}, ["bash"]),
         ({"tools": ["read"], "no_tools": "all"}, []),
         ({"tools": ["read"], "no_tools": "builtin", "custom_tools": [json.dumps]}, None),
     ],
@@ -96,6 +98,20 @@ def test_a_name_that_no_tool_has_is_refused_with_the_nearest() -> None:
     """Before the model is asked."""
     result, _ = run(Path.cwd(), [], tools=["reed"])
     assert "did you mean 'read'?" in str(result.error)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"excluded_tools": ["bsh"]}, r"in excluded_tools= there is no tool named 'bsh'\. did you mean 'bash'\?"),
+        ({"approval": {"bsh": "always"}}, r"in approval= there is no tool named 'bsh'\. did you mean 'bash'\?"),
+    ],
+)
+def test_a_typing_error_takes_no_limit_away(options: dict[str, Any], sentence: str) -> None:
+    """What was to be excluded or asked for would be free."""
+    result, _ = run(Path.cwd(), [], tools=["bash"], **options)
+    assert isinstance(result.error, DefinitionError)
+    assert re.search(sentence, str(result.error))
 
 
 class Order(BaseModel):
@@ -377,6 +393,96 @@ def test_the_persons_notebook_is_asked_for_whatever_the_stage_says(tmp_path: Pat
     assert "there is no notebook here" in said[0]
 
 
+def test_a_policy_may_name_a_group(tmp_path: Path) -> None:
+    """A tool's own name goes before it, and of two groups the stricter."""
+    replies = [call("write", path="a", text="1"), call("edit", path="a", old="1", new="2"), call("read", path="a")]
+    _, said, opened = answered(
+        tmp_path, replies, [ONCE, ONCE], tools=["edits"], approval={"edits": "never", "files": "always", "edit": "ask"}
+    )
+    assert [o.message for o in opened] == ["work: may it call edit?", "work: may it call read?"]
+    assert said[2] == "1\t2"
+
+
+def test_leave_for_the_stage_holds_after_a_crash(tmp_path: Path) -> None:
+    """The person said it once."""
+
+    async def main() -> None:
+        world = ModelWorld()
+        body = body_with(tmp_path, tools=["bash", "ask_user_question"])
+        replies = [
+            call("bash", command="touch one"),
+            call("ask_user_question", question="Go on?"),
+            call("bash", command="touch two"),
+            "done",
+        ]
+        with script("demo", replies):
+            execution = await world.start(body)
+            await world.answer(execution, STAGE)
+            await asked(execution, "work-asks")
+            await world.restart()
+            execution = await world.resume(execution.run_id, body)
+            await world.answer(execution, "yes", "work-asks")
+            await world.answer(execution, READY, "work-ready")
+            assert (await rest(execution)).result == "done"
+        assert [o.prompt for o in events_of(execution, ev.PromptOpened)] == ["work-bash", "work-asks", "work-ready"]
+        assert (tmp_path / "two").exists()
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_the_same_question_twice_is_two_questions_also_after_a_crash(tmp_path: Path) -> None:
+    """The first answer is not taken for the second."""
+
+    async def main() -> None:
+        world = ModelWorld()
+        body = body_with(tmp_path, tools=["ask_user_question"])
+        again = call("ask_user_question", question="Anything else?")
+        with script("demo", [again, again, "done"]):
+            execution = await world.start(body)
+            await world.answer(execution, "figs")
+            await until(lambda: len(events_of(execution, ev.PromptOpened)) == 2)
+            await world.restart()
+            execution = await world.resume(execution.run_id, body)
+            await world.answer(execution, "no")
+            await world.answer(execution, READY, "work-ready")
+            assert (await rest(execution)).result == "done"
+        assert told(execution) == ["figs", "no"]
+        await world.close()
+
+    asyncio.run(main())
+
+
+def test_leave_for_a_call_is_none_for_the_call_of_a_delegate_that_has_its_id(tmp_path: Path) -> None:
+    """Providers count from 0 in every conversation; the person is asked for each, also after a crash."""
+    touch = {"tool": {"name": "bash", "arguments": {"command": "echo x >> log"}, "id": "call_0"}}
+    replies = [
+        {"when": "go", **touch},
+        {"when": "exit code", "tool": {"name": "subagent", "arguments": {"prompt": "again"}, "id": "call_1"}},
+        {"when": "again", **touch},
+        {"when": "refused", "text": "did it not"},
+        {"when": "did it not", "text": "done"},
+    ]
+
+    async def main() -> None:
+        world = ModelWorld()
+        body = body_with(tmp_path, tools=["bash", "subagent"], approval={"subagent": "never"})
+        with script("demo", replies):
+            execution = await world.start(body)
+            await world.answer(execution, ONCE)
+            await until(lambda: len(events_of(execution, ev.PromptOpened)) == 2)
+            await world.restart()
+            execution = await world.resume(execution.run_id, body)
+            await asked(execution)
+            assert (tmp_path / "log").read_text() == "x\n"
+            await world.answer(execution, REFUSE)
+            assert (await rest(execution)).result == "done"
+        assert (tmp_path / "log").read_text() == "x\n"
+        await world.close()
+
+    asyncio.run(main())
+
+
 def test_an_answer_is_found_again_after_a_crash_and_the_next_question_is_another(tmp_path: Path) -> None:
     """A finished call's leave is not taken for the next call's."""
 
@@ -453,6 +559,13 @@ def test_a_task_is_handed_on_once(tmp_path: Path) -> None:
         await world.close()
 
     asyncio.run(main())
+
+
+def test_a_delegate_gets_no_tool_that_the_stage_has_not(tmp_path: Path) -> None:
+    """The model is told; nor is the way to delegate handed on."""
+    replies = [call("subagent", prompt="x", tools=[name]) for name in ("bash", "subagent")]
+    _, said = run(tmp_path, replies, tools=["read", "subagent"], approval="never")
+    assert [s.rpartition(": ")[2] for s in said] == [f"you have no tool {n!r} to hand on" for n in ("bash", "subagent")]
 
 
 def test_secrets_of_known_shapes_never_reach_the_journal(tmp_path: Path) -> None:

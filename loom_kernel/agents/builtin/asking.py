@@ -31,7 +31,7 @@ async def _ask(arguments: dict[str, Any], turn: ToolTurn) -> str:
         parse=one_of if options else _text,
         options=options,
         schema={"enum": list(options)} if options else {"type": "string"},
-        identity=arguments["question"],
+        identity=turn.call_id,  # the same question may be asked twice
     )
     return str(await turn.ask(question))
 
